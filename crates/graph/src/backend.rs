@@ -1,0 +1,180 @@
+//! What a device must offer. A backend knows no model family, no file and no policy of sequences.
+
+use std::any::Any;
+
+use crate::plan::Plan;
+use crate::{Batch, Graph, KvSpec, Op, Program, TensorDesc, WeightDesc, WeightId};
+
+/// Where the bytes of weights come from while a backend loads them.
+pub trait WeightSource: Sync {
+    /// The weight's stored bytes, exactly as its description says.
+    fn bytes(&self, id: WeightId) -> &[u8];
+
+    /// The backend has taken its own copy and will not read these bytes again.
+    fn release(&self, id: WeightId);
+}
+
+/// Whether a backend runs an operation on given shapes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Support {
+    /// It does.
+    Supported,
+    /// It does not; the reason names the values that stand against it.
+    Unsupported(String),
+}
+
+/// Why a backend could not do its part.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// An operation that the backend cannot run.
+    #[error("{backend} cannot run {node} ({op}): {reason}")]
+    Unsupported {
+        /// The backend's name.
+        backend: String,
+        /// The node's name.
+        node: String,
+        /// The operation's name.
+        op: String,
+        /// The values that stand against it.
+        reason: String,
+    },
+    /// The operating system or the device refused memory.
+    #[error("{what}: {bytes} bytes of memory were refused")]
+    OutOfMemory {
+        /// What the memory was for.
+        what: String,
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// A batch that does not fit the planned extents or the arena.
+    #[error("the batch does not fit: {0}")]
+    BadBatch(String),
+    /// The device failed.
+    #[error("{backend} failed: {reason}")]
+    Device {
+        /// The backend's name.
+        backend: String,
+        /// What it reported.
+        reason: String,
+    },
+}
+
+/// A device that runs graphs.
+pub trait Backend: Send + Sync {
+    /// Short name: `cpu`, `cuda0`, `null`.
+    fn name(&self) -> &str;
+
+    /// Whether `op` runs here on these operand and result descriptions. `weights` are those that the payload names, in the
+    /// order of [`Op::weights`].
+    fn supports(
+        &self,
+        op: &Op,
+        inputs: &[&TensorDesc],
+        outputs: &[&TensorDesc],
+        weights: &[&WeightDesc],
+        kv: &KvSpec,
+    ) -> Support;
+
+    /// Packs or uploads every weight that the program's graphs use. A weight used twice is stored once.
+    ///
+    /// # Errors
+    /// Memory was refused, or a weight's type cannot be used in the way the graphs ask.
+    fn load(
+        &self,
+        program: &Program,
+        source: &dyn WeightSource,
+    ) -> Result<Box<dyn LoadedWeights>, BackendError>;
+
+    /// Reserves the address range of a KV arena; memory is taken block by block.
+    ///
+    /// # Errors
+    /// The reservation was refused.
+    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError>;
+
+    /// Memory for a value that crosses the edge of a graph.
+    ///
+    /// # Errors
+    /// Memory was refused.
+    fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError>;
+
+    /// Lowers a graph to this device's own steps and takes its workspace.
+    ///
+    /// # Errors
+    /// An operation is not supported, or memory was refused.
+    fn compile(
+        &self,
+        program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        weights: &dyn LoadedWeights,
+        kv: &KvSpec,
+    ) -> Result<Box<dyn Compiled>, BackendError>;
+}
+
+/// Weights as a backend keeps them.
+pub trait LoadedWeights: Send + Sync {
+    /// Bytes of memory that they occupy.
+    fn resident_bytes(&self) -> u64;
+    /// For the backend's own downcast.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// Memory of a value that crosses the edge of a graph.
+pub trait Buffer: Send {
+    /// Copies f32 elements from `first` on to the host.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn read_f32(&self, first: usize, out: &mut [f32]) -> Result<(), BackendError>;
+    /// The elements in place where the memory is the host's own.
+    fn host_f32(&self) -> Option<&[f32]>;
+    /// For the backend's own downcast.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// Bytes of KV blocks. The engine's store decides which block holds what; the arena only keeps bytes.
+pub trait KvArena: Send {
+    /// The geometry it was made with.
+    fn spec(&self) -> &KvSpec;
+
+    /// Makes a block's memory present and zeroed.
+    ///
+    /// # Errors
+    /// Memory was refused; nothing has changed.
+    fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError>;
+
+    /// Gives a block's memory back.
+    fn release(&mut self, group: usize, block: u32);
+
+    /// Bytes of memory now taken.
+    fn committed_bytes(&self) -> u64;
+
+    /// Bytes of address space reserved.
+    fn reserved_bytes(&self) -> u64;
+
+    /// For the backend's own downcast.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A graph lowered to a device.
+pub trait Compiled: Send {
+    /// Starts a run on this step's data. `externals` are the graph's inputs, then its outputs, in order.
+    ///
+    /// # Errors
+    /// The batch does not fit, or the device failed; outputs then hold nothing of use.
+    fn submit(
+        &mut self,
+        batch: &Batch<'_>,
+        kv: &mut dyn KvArena,
+        externals: &mut [&mut dyn Buffer],
+    ) -> Result<(), BackendError>;
+
+    /// Waits for the run started last. A backend that finishes inside `submit` returns at once.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn wait(&mut self) -> Result<(), BackendError>;
+
+    /// Bytes of workspace that it holds.
+    fn workspace_bytes(&self) -> u64;
+}

@@ -1,0 +1,203 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// How the elements of a cached row are stored. It decides the arithmetic of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvFormat {
+    /// f32 rows, f32 fused multiply-adds.
+    F32,
+    /// f16 rows, widened exactly, f32 fused multiply-adds.
+    F16,
+    /// bf16 rows, pair dots.
+    BF16,
+}
+
+impl KvFormat {
+    /// Every format, in declaration order.
+    pub const ALL: [KvFormat; 3] = [KvFormat::F32, KvFormat::F16, KvFormat::BF16];
+
+    /// The format's name as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            KvFormat::F32 => "f32",
+            KvFormat::F16 => "f16",
+            KvFormat::BF16 => "bf16",
+        }
+    }
+
+    /// Bytes of one element.
+    pub const fn element_bytes(self) -> u32 {
+        match self {
+            KvFormat::F32 => 4,
+            KvFormat::F16 | KvFormat::BF16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for KvFormat {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// Where an element lies inside a block's rows of one layer and side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvLayout {
+    /// K as [head][dim][position], V as [head][position][dim]: one lane per output for both products. With bf16 rows the
+    /// two elements of a pair dot are neighbours: K as [head][dim / 2][position][2], V as [head][position / 2][dim][2].
+    LaneMajor,
+}
+
+impl KvLayout {
+    /// The layout's name as users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            KvLayout::LaneMajor => "lane-major",
+        }
+    }
+}
+
+impl fmt::Display for KvLayout {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// A name that is not in the list of choices.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KvSpecError {
+    /// Not a KV format.
+    #[error("unknown KV cache type {0:?} (choose f32, f16 or bf16)")]
+    UnknownFormat(String),
+    /// Not a KV layout.
+    #[error("unknown KV layout {0:?} (choose lane-major)")]
+    UnknownLayout(String),
+    /// Positions of a block.
+    #[error("a KV block of {0} positions is not a power of two from 16 to 4096")]
+    BlockTokens(u32),
+    /// bf16 pair dots need whole pairs.
+    #[error("bf16 KV rows need an even head dim, this model has {0}")]
+    OddDim(u32),
+}
+
+impl FromStr for KvFormat {
+    type Err = KvSpecError;
+
+    fn from_str(text: &str) -> Result<Self, KvSpecError> {
+        KvFormat::ALL
+            .into_iter()
+            .find(|format| format.name() == text)
+            .ok_or_else(|| KvSpecError::UnknownFormat(text.to_owned()))
+    }
+}
+
+impl FromStr for KvLayout {
+    type Err = KvSpecError;
+
+    fn from_str(text: &str) -> Result<Self, KvSpecError> {
+        match text {
+            "lane-major" => Ok(KvLayout::LaneMajor),
+            _ => Err(KvSpecError::UnknownLayout(text.to_owned())),
+        }
+    }
+}
+
+/// Which of the two rows of a position.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvSide {
+    /// Keys.
+    K,
+    /// Values.
+    V,
+}
+
+/// Layers that share one geometry. A block is `block_tokens` consecutive positions of one sequence for all of them, one
+/// contiguous run of memory laid out as [layer][K|V][rows by layout].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KvGroupSpec {
+    /// The model's layer numbers, ascending.
+    pub layers: Vec<u32>,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Elements of a K head.
+    pub k_dim: u32,
+    /// Elements of a V head.
+    pub v_dim: u32,
+    /// Storage of K rows.
+    pub k_format: KvFormat,
+    /// Storage of V rows.
+    pub v_format: KvFormat,
+    /// Order of elements inside a block.
+    pub layout: KvLayout,
+    /// Positions of a block: a power of two, at least 16.
+    pub block_tokens: u32,
+}
+
+impl KvGroupSpec {
+    /// Checks what the numbers must obey.
+    ///
+    /// # Errors
+    /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows.
+    pub fn validate(&self) -> Result<(), KvSpecError> {
+        if !self.block_tokens.is_power_of_two() || !(16..=4096).contains(&self.block_tokens) {
+            return Err(KvSpecError::BlockTokens(self.block_tokens));
+        }
+        if self.k_format == KvFormat::BF16 && !self.k_dim.is_multiple_of(2) {
+            return Err(KvSpecError::OddDim(self.k_dim));
+        }
+        Ok(())
+    }
+
+    /// Bytes of one position's row of one side in one layer.
+    pub fn row_bytes(&self, side: KvSide) -> u64 {
+        let (dim, format) = match side {
+            KvSide::K => (self.k_dim, self.k_format),
+            KvSide::V => (self.v_dim, self.v_format),
+        };
+        u64::from(self.kv_heads) * u64::from(dim) * u64::from(format.element_bytes())
+    }
+
+    /// Bytes that one position occupies in all layers of the group.
+    pub fn bytes_per_token(&self) -> u64 {
+        self.layers.len() as u64 * (self.row_bytes(KvSide::K) + self.row_bytes(KvSide::V))
+    }
+
+    /// Bytes of one block.
+    pub fn bytes_per_block(&self) -> u64 {
+        u64::from(self.block_tokens) * self.bytes_per_token()
+    }
+
+    /// Byte offset inside a block of the rows of one layer and side.
+    pub fn side_offset(&self, layer_index: usize, side: KvSide) -> u64 {
+        let k_bytes = u64::from(self.block_tokens) * self.row_bytes(KvSide::K);
+        let v_bytes = u64::from(self.block_tokens) * self.row_bytes(KvSide::V);
+        let layer = layer_index as u64 * (k_bytes + v_bytes);
+        match side {
+            KvSide::K => layer,
+            KvSide::V => layer + k_bytes,
+        }
+    }
+}
+
+/// The groups of a model. All cells of a sequence's token are named per group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct KvSpec {
+    /// At least one for a model with attention.
+    pub groups: Vec<KvGroupSpec>,
+    /// Blocks that the arena reserves for each group.
+    pub max_blocks: Vec<u32>,
+}
+
+impl KvSpec {
+    /// The group of a layer and the layer's index inside it.
+    pub fn locate(&self, layer: u32) -> Option<(usize, usize)> {
+        self.groups.iter().enumerate().find_map(|(group, spec)| {
+            spec.layers.iter().position(|&candidate| candidate == layer).map(|index| (group, index))
+        })
+    }
+
+    /// Bytes that one position occupies in all groups.
+    pub fn bytes_per_token(&self) -> u64 {
+        self.groups.iter().map(KvGroupSpec::bytes_per_token).sum()
+    }
+}

@@ -1,0 +1,24 @@
+//! The model as data: a graph of closed operations over symbolic dimensions, and what runs it.
+//!
+//! A [`Graph`] is built once per model and placement. Everything that changes from step to step is in
+//! a [`Batch`]. Devices stand behind the [`Backend`] trait and see neither a model file nor a sequence's
+//! policy.
+#![forbid(unsafe_code)]
+
+pub mod backend;
+mod batch;
+mod dim;
+mod graph;
+mod kv;
+mod op;
+pub mod plan;
+
+pub use backend::{Backend, BackendError, Support};
+pub use batch::{Batch, KvGroupBatch, SequenceView};
+pub use dim::{Dim, Extents, Symbol, TensorDesc};
+pub use graph::{Graph, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
+pub use kv::{KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
+pub use op::{
+    Activation, AttentionSpec, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op, RopePairs,
+    RopeSpec, RopeStoreSpec,
+};

@@ -1,0 +1,20 @@
+//! One file per element type: its block layout, its scalar decode and, where offered, its encode.
+//!
+//! Each file says where the bytes of a block lie (`BYTES`, `LEN`), takes a block apart without loss (`unpack`), and
+//! gives its values (`decode`). Rows of blocks go through [`decode_row`] and [`encode_row`].
+
+pub mod bf16;
+pub mod f16;
+pub mod f32;
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q6_k;
+pub mod q8_0;
+
+mod row;
+mod split;
+
+pub use row::{BlockError, decode_row, encode_row};

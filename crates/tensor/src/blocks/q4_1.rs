@@ -1,0 +1,61 @@
+//! Q4_1: 32 unsigned nibbles, an f16 scale and an f16 minimum; element `i` is `d * q[i] + m`.
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 0..2 | `d`, f16 |
+//! | 2..4 | `m`, f16 |
+//! | 4..20 | byte `i` holds element `i` (low nibble) and element `i + 16` (high nibble) |
+
+use super::split::{bytes_at, f16_bits, f16_value, nibbles};
+
+/// Elements of a block.
+pub const LEN: usize = 32;
+/// Bytes of a block.
+pub const BYTES: usize = 20;
+/// Byte of the scale.
+pub const SCALE_AT: usize = 0;
+/// Byte of the minimum.
+pub const MIN_AT: usize = 2;
+/// First byte of the quants.
+pub const QUANTS_AT: usize = 4;
+
+/// A block taken apart without loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The scale's f16 bits.
+    pub d_bits: u16,
+    /// The minimum's f16 bits.
+    pub m_bits: u16,
+    /// Quants, 0..=15, in element order.
+    pub quants: [u8; LEN],
+}
+
+impl Unpacked {
+    /// The scale.
+    pub fn d(&self) -> f32 {
+        f16_value(self.d_bits)
+    }
+
+    /// The minimum, which is added.
+    pub fn m(&self) -> f32 {
+        f16_value(self.m_bits)
+    }
+}
+
+/// Takes a block apart.
+pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
+    Unpacked {
+        d_bits: f16_bits(block, SCALE_AT),
+        m_bits: f16_bits(block, MIN_AT),
+        quants: nibbles(bytes_at(block, QUANTS_AT)),
+    }
+}
+
+/// The values of a block.
+pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let parts = unpack(block);
+    let (d, m) = (parts.d(), parts.m());
+    for (value, quant) in out.iter_mut().zip(parts.quants) {
+        *value = d * f32::from(quant) + m;
+    }
+}

@@ -1,0 +1,95 @@
+//! Q4_K: 256 unsigned nibbles in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+//!
+//! Element `i` of sub-block `s` is `(d * scales[s]) * q - (dmin * mins[s])`.
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 0..2 | `d`, f16 |
+//! | 2..4 | `dmin`, f16 |
+//! | 4..16 | scales and minimums, 6 bits each (see [`unpack`]) |
+//! | 16..144 | four runs of 32 bytes; run `r` holds sub-block `2r` in low nibbles and `2r + 1` in high nibbles |
+
+use super::split::{bytes_at, f16_bits, f16_value};
+
+/// Elements of a block.
+pub const LEN: usize = 256;
+/// Bytes of a block.
+pub const BYTES: usize = 144;
+/// Byte of the scale of scales.
+pub const SCALE_AT: usize = 0;
+/// Byte of the scale of minimums.
+pub const MIN_AT: usize = 2;
+/// First byte of the packed sub-block scales and minimums.
+pub const SUB_SCALES_AT: usize = 4;
+/// First byte of the quants.
+pub const QUANTS_AT: usize = 16;
+/// Elements of a sub-block.
+pub const SUB_LEN: usize = 32;
+/// Sub-blocks of a block.
+pub const SUBS: usize = 8;
+
+/// A block taken apart without loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpacked {
+    /// The f16 bits of the scale of scales.
+    pub d_bits: u16,
+    /// The f16 bits of the scale of minimums.
+    pub dmin_bits: u16,
+    /// Scale of each sub-block, 0..=63.
+    pub scales: [u8; SUBS],
+    /// Minimum of each sub-block, 0..=63; it is subtracted.
+    pub mins: [u8; SUBS],
+    /// Quants, 0..=15, in element order.
+    pub quants: [u8; LEN],
+}
+
+impl Unpacked {
+    /// The scale of scales.
+    pub fn d(&self) -> f32 {
+        f16_value(self.d_bits)
+    }
+
+    /// The scale of minimums.
+    pub fn dmin(&self) -> f32 {
+        f16_value(self.dmin_bits)
+    }
+}
+
+/// Takes a block apart.
+pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
+    let (scales, mins) = sub_scales(bytes_at(block, SUB_SCALES_AT));
+    let packed: &[u8; 128] = bytes_at(block, QUANTS_AT);
+    let quants = std::array::from_fn(|i| {
+        let (run, within) = (i / (2 * SUB_LEN), i % (2 * SUB_LEN));
+        let byte = packed[run * SUB_LEN + within % SUB_LEN];
+        if within < SUB_LEN { byte & 0x0f } else { byte >> 4 }
+    });
+    Unpacked { d_bits: f16_bits(block, SCALE_AT), dmin_bits: f16_bits(block, MIN_AT), scales, mins, quants }
+}
+
+/// The values of a block.
+pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
+    let parts = unpack(block);
+    let (d, dmin) = (parts.d(), parts.dmin());
+    for (i, (value, quant)) in out.iter_mut().zip(parts.quants).enumerate() {
+        let scale = d * f32::from(parts.scales[i / SUB_LEN]);
+        let min = dmin * f32::from(parts.mins[i / SUB_LEN]);
+        *value = scale * f32::from(quant) - min;
+    }
+}
+
+/// Scales and minimums of the eight sub-blocks.
+///
+/// Bytes 0..4 hold scales 0..4 in their low six bits, bytes 4..8 minimums 0..4. Of scales and minimums 4..8 the low
+/// four bits share bytes 8..12 (scale low, minimum high) and the top two bits are the top bits of bytes 0..4 and 4..8.
+fn sub_scales(packed: &[u8; 12]) -> ([u8; SUBS], [u8; SUBS]) {
+    let scale = |s: usize| match s {
+        0..4 => packed[s] & 0x3f,
+        _ => (packed[s + 4] & 0x0f) | ((packed[s - 4] >> 6) << 4),
+    };
+    let min = |s: usize| match s {
+        0..4 => packed[s + 4] & 0x3f,
+        _ => (packed[s + 4] >> 4) | ((packed[s] >> 6) << 4),
+    };
+    (std::array::from_fn(scale), std::array::from_fn(min))
+}

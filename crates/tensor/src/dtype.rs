@@ -1,0 +1,143 @@
+use std::fmt;
+
+/// How the elements of a tensor are stored.
+///
+/// Quantised types store runs of [`block_len`](DType::block_len) consecutive elements of a row in
+/// [`block_bytes`](DType::block_bytes) bytes.
+#[allow(non_camel_case_types, reason = "the field's own spelling of these types")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// The upper half of binary32.
+    BF16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Unsigned 32-bit integer.
+    U32,
+    /// 32 values of 4 bits, one f16 scale: `d * (q - 8)`.
+    Q4_0,
+    /// 32 values of 4 bits, f16 scale and minimum: `d * q + m`.
+    Q4_1,
+    /// 32 values of 5 bits, one f16 scale: `d * (q - 16)`.
+    Q5_0,
+    /// 32 values of 5 bits, f16 scale and minimum: `d * q + m`.
+    Q5_1,
+    /// 32 signed bytes, one f16 scale: `d * q`.
+    Q8_0,
+    /// 256 values of 4 bits in eight sub-blocks of 32 with 6-bit scales and minimums.
+    Q4_K,
+    /// 256 values of 6 bits in sixteen sub-blocks of 16 with 8-bit scales.
+    Q6_K,
+}
+
+/// A row length that an element type cannot hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DTypeError {
+    /// The row is not a whole number of blocks.
+    #[error("a row of {elements} elements is not a whole number of {dtype} blocks of {block_len}")]
+    PartialBlock {
+        /// The type whose blocks do not divide the row.
+        dtype: DType,
+        /// Elements in the row.
+        elements: u64,
+        /// Elements in a block of `dtype`.
+        block_len: u64,
+    },
+    /// The byte count does not fit in 64 bits.
+    #[error("a row of {elements} elements of {dtype} overflows a 64-bit byte count")]
+    Overflow {
+        /// The type of the row.
+        dtype: DType,
+        /// Elements in the row.
+        elements: u64,
+    },
+}
+
+impl DType {
+    /// Every type, in declaration order.
+    pub const ALL: [DType; 12] = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::U32,
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q5_0,
+        DType::Q5_1,
+        DType::Q8_0,
+        DType::Q4_K,
+        DType::Q6_K,
+    ];
+
+    /// The field's name of the type, for example `Q4_K`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            DType::F32 => "F32",
+            DType::F16 => "F16",
+            DType::BF16 => "BF16",
+            DType::I32 => "I32",
+            DType::U32 => "U32",
+            DType::Q4_0 => "Q4_0",
+            DType::Q4_1 => "Q4_1",
+            DType::Q5_0 => "Q5_0",
+            DType::Q5_1 => "Q5_1",
+            DType::Q8_0 => "Q8_0",
+            DType::Q4_K => "Q4_K",
+            DType::Q6_K => "Q6_K",
+        }
+    }
+
+    /// Consecutive elements of a row that are stored together; 1 for plain types.
+    pub const fn block_len(self) -> usize {
+        match self {
+            DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U32 => 1,
+            DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 => 32,
+            DType::Q4_K | DType::Q6_K => 256,
+        }
+    }
+
+    /// Bytes of one block.
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::Q4_0 => 18,
+            DType::Q4_1 => 20,
+            DType::Q5_0 => 22,
+            DType::Q5_1 => 24,
+            DType::Q8_0 => 34,
+            DType::Q4_K => 144,
+            DType::Q6_K => 210,
+        }
+    }
+
+    /// Whether elements are stored as scaled integers.
+    pub const fn is_quantised(self) -> bool {
+        self.block_len() > 1
+    }
+
+    /// Bytes of a row of `elements` elements.
+    ///
+    /// # Errors
+    /// The row is not a whole number of blocks, or its size overflows.
+    pub const fn row_bytes(self, elements: u64) -> Result<u64, DTypeError> {
+        let block_len = self.block_len() as u64;
+        if !elements.is_multiple_of(block_len) {
+            return Err(DTypeError::PartialBlock { dtype: self, elements, block_len });
+        }
+        match (elements / block_len).checked_mul(self.block_bytes() as u64) {
+            Some(bytes) => Ok(bytes),
+            None => Err(DTypeError::Overflow { dtype: self, elements }),
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
