@@ -1,1 +1,12 @@
-//! TODO
+//! The CPU backend: packed weights, kernels written once over any instruction set, and a pool of threads that walks a
+//! compiled list of steps.
+#![deny(unsafe_code)]
+#![allow(dead_code)]
+
+#[allow(unsafe_code, reason = "instruction set intrinsics, each behind a proof of presence")]
+mod arch;
+mod ops;
+#[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
+mod threads;
+
+pub use arch::{Isa, IsaError};

@@ -1,0 +1,301 @@
+//! Sixteen lanes in a pair of 256-bit registers.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block rests on the proof stated at `Avx2`")]
+
+use std::arch::x86_64::*;
+
+use crate::arch::{Kernel, LANES, Simd};
+
+/// Proof of AVX2, FMA and F16C. SAFETY of every block below: a value is only made by [`Avx2::detect`] after the processor
+/// reported these features, and loads and stores stay inside array references of sixteen lanes.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(());
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair<T>(T, T);
+
+impl Avx2 {
+    #[inline]
+    pub(crate) fn detect() -> Option<Avx2> {
+        let present = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        present.then_some(Avx2(()))
+    }
+
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,popcnt")]
+        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        unsafe { compiled(self, kernel) }
+    }
+
+    #[inline(always)]
+    fn zip(
+        self,
+        a: Pair<__m256>,
+        b: Pair<__m256>,
+        function: impl Fn(__m256, __m256) -> __m256,
+    ) -> Pair<__m256> {
+        Pair(function(a.0, b.0), function(a.1, b.1))
+    }
+
+    /// Sums of products of four neighbouring bytes, unsigned times signed; no pair of products may leave 16 bits.
+    #[inline(always)]
+    fn dot4_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
+        unsafe {
+            let pairs = _mm256_maddubs_epi16(weights, activations);
+            _mm256_add_epi32(accumulator, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        }
+    }
+
+    /// As `dot4_half` for any bytes: even and odd bytes are widened to 16 bits before they are multiplied.
+    #[inline(always)]
+    fn dot4_wide_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
+        unsafe {
+            let even = _mm256_and_si256(weights, _mm256_set1_epi16(0xff));
+            let odd = _mm256_srli_epi16::<8>(weights);
+            let even_activations = _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(activations));
+            let odd_activations = _mm256_srai_epi16::<8>(activations);
+            let sum = _mm256_add_epi32(
+                _mm256_madd_epi16(even, even_activations),
+                _mm256_madd_epi16(odd, odd_activations),
+            );
+            _mm256_add_epi32(accumulator, sum)
+        }
+    }
+
+    #[inline(always)]
+    fn bit_plane_half(self, a: __m256i, plane: u32, value: u8) -> __m256i {
+        unsafe {
+            let selector = _mm256_setr_epi8(
+                0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3,
+                3,
+            );
+            let bit_of_byte = _mm256_set1_epi64x(i64::from_le_bytes([1, 2, 4, 8, 16, 32, 64, 128]));
+            let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(plane as i32), selector);
+            let present = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit_of_byte), bit_of_byte);
+            _mm256_or_si256(a, _mm256_and_si256(present, _mm256_set1_epi8(value as i8)))
+        }
+    }
+
+    #[inline(always)]
+    fn bit_pairs_half(self, a: __m256i, pairs: *const u8) -> __m256i {
+        unsafe {
+            let lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(pairs.cast()));
+            let low = _mm256_or_si256(_mm256_slli_epi32::<4>(lanes), _mm256_slli_epi32::<10>(lanes));
+            let high = _mm256_or_si256(_mm256_slli_epi32::<16>(lanes), _mm256_slli_epi32::<22>(lanes));
+            let low = _mm256_and_si256(low, _mm256_set1_epi32(0x0000_3030));
+            let high = _mm256_and_si256(high, _mm256_set1_epi32(0x3030_0000));
+            _mm256_or_si256(a, _mm256_or_si256(low, high))
+        }
+    }
+}
+
+impl Simd for Avx2 {
+    type F32 = Pair<__m256>;
+    type I32 = Pair<__m256i>;
+    type U8 = Pair<__m256i>;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> Self::F32 {
+        let half = unsafe { _mm256_set1_ps(value) };
+        Pair(half, half)
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> Self::F32 {
+        unsafe { Pair(_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))) }
+    }
+
+    #[inline(always)]
+    fn store(self, value: Self::F32, to: &mut [f32; LANES]) {
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), value.0);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), value.1);
+        }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[u16; LANES]) -> Self::F32 {
+        let half = |at: usize| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(from.as_ptr().add(at).cast())) };
+        Pair(half(0), half(8))
+    }
+
+    #[inline(always)]
+    fn store_f16(self, value: Self::F32, to: &mut [u16; LANES]) {
+        unsafe {
+            let low = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value.0);
+            let high = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value.1);
+            _mm_storeu_si128(to.as_mut_ptr().cast(), low);
+            _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), high);
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[u16; LANES]) -> Self::F32 {
+        let half = |at: usize| unsafe {
+            let bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().add(at).cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(bits))
+        };
+        Pair(half(0), half(8))
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> Self::F32 {
+        let half = |at: usize| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.as_ptr().add(at).cast())))
+        };
+        Pair(half(0), half(8))
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> Self::F32 {
+        let half = |at: usize| unsafe {
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().add(at).cast())))
+        };
+        Pair(half(0), half(8))
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        unsafe { Pair(_mm256_fmadd_ps(a.0, b.0, c.0), _mm256_fmadd_ps(a.1, b.1, c.1)) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        self.zip(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
+    }
+
+    #[inline(always)]
+    fn abs(self, a: Self::F32) -> Self::F32 {
+        let sign = unsafe { _mm256_set1_ps(-0.0) };
+        unsafe { Pair(_mm256_andnot_ps(sign, a.0), _mm256_andnot_ps(sign, a.1)) }
+    }
+
+    #[inline(always)]
+    fn select_gt(self, a: Self::F32, b: Self::F32, then: Self::F32, otherwise: Self::F32) -> Self::F32 {
+        unsafe {
+            Pair(
+                _mm256_blendv_ps(otherwise.0, then.0, _mm256_cmp_ps::<_CMP_GT_OQ>(a.0, b.0)),
+                _mm256_blendv_ps(otherwise.1, then.1, _mm256_cmp_ps::<_CMP_GT_OQ>(a.1, b.1)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    fn round_to_i32(self, a: Self::F32) -> Self::I32 {
+        unsafe { Pair(_mm256_cvtps_epi32(a.0), _mm256_cvtps_epi32(a.1)) }
+    }
+
+    #[inline(always)]
+    fn scale_by_power_of_two(self, value: Self::F32, exponent: Self::I32) -> Self::F32 {
+        let half = |value: __m256, exponent: __m256i| unsafe {
+            let bits = _mm256_add_epi32(_mm256_castps_si256(value), _mm256_slli_epi32::<23>(exponent));
+            _mm256_castsi256_ps(bits)
+        };
+        Pair(half(value.0, exponent.0), half(value.1, exponent.1))
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, value: i32) -> Self::I32 {
+        let half = unsafe { _mm256_set1_epi32(value) };
+        Pair(half, half)
+    }
+
+    #[inline(always)]
+    fn store_i32(self, value: Self::I32, to: &mut [i32; LANES]) {
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), value.0);
+            _mm256_storeu_si256(to.as_mut_ptr().add(8).cast(), value.1);
+        }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, a: Self::I32) -> Self::F32 {
+        unsafe { Pair(_mm256_cvtepi32_ps(a.0), _mm256_cvtepi32_ps(a.1)) }
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8 {
+        unsafe {
+            Pair(_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from.as_ptr().add(32).cast()))
+        }
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, a: Self::U8) -> Self::U8 {
+        let mask = unsafe { _mm256_set1_epi8(15) };
+        unsafe { Pair(_mm256_and_si256(a.0, mask), _mm256_and_si256(a.1, mask)) }
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, a: Self::U8) -> Self::U8 {
+        unsafe { self.low_nibbles(Pair(_mm256_srli_epi16::<4>(a.0), _mm256_srli_epi16::<4>(a.1))) }
+    }
+
+    #[inline(always)]
+    fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
+        Pair(
+            self.bit_plane_half(a.0, plane as u32, value),
+            self.bit_plane_half(a.1, (plane >> 32) as u32, value),
+        )
+    }
+
+    #[inline(always)]
+    fn or_bit_pairs(self, a: Self::U8, pairs: &[u8; LANES]) -> Self::U8 {
+        Pair(self.bit_pairs_half(a.0, pairs[..8].as_ptr()), self.bit_pairs_half(a.1, pairs[8..].as_ptr()))
+    }
+
+    #[inline(always)]
+    fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32 {
+        let word = i32::from_le_bytes(activations.map(|value| value as u8));
+        let activations = unsafe { _mm256_set1_epi32(word) };
+        Pair(
+            self.dot4_half(accumulator.0, weights.0, activations),
+            self.dot4_half(accumulator.1, weights.1, activations),
+        )
+    }
+
+    #[inline(always)]
+    fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32 {
+        let word = i32::from_le_bytes(activations.map(|value| value as u8));
+        let activations = unsafe { _mm256_set1_epi32(word) };
+        Pair(
+            self.dot4_wide_half(accumulator.0, weights.0, activations),
+            self.dot4_wide_half(accumulator.1, weights.1, activations),
+        )
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+}

@@ -1,0 +1,211 @@
+//! Sixteen lanes in one 512-bit register.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block rests on the proof stated at `Avx512`")]
+
+use std::arch::x86_64::*;
+
+use crate::arch::{Kernel, LANES, Simd};
+
+/// Proof of AVX-512 F, BW, VL, DQ and VNNI. SAFETY of every block below: a value is only made by [`Avx512::detect`] after
+/// the processor reported these features, and loads and stores go through array references of the vector's size.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512(());
+
+impl Avx512 {
+    #[inline]
+    pub(crate) fn detect() -> Option<Avx512> {
+        let present = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vnni")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        present.then_some(Avx512(()))
+    }
+
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt"
+        )]
+        fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        unsafe { compiled(self, kernel) }
+    }
+}
+
+impl Simd for Avx512 {
+    type F32 = __m512;
+    type I32 = __m512i;
+    type U8 = __m512i;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; LANES]) -> __m512 {
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, value: __m512, to: &mut [f32; LANES]) {
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), value) }
+    }
+
+    #[inline(always)]
+    fn load_f16(self, from: &[u16; LANES]) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(from.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn store_f16(self, value: __m512, to: &mut [u16; LANES]) {
+        unsafe {
+            let half = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), half);
+        }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, from: &[u16; LANES]) -> __m512 {
+        unsafe {
+            let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+        }
+    }
+
+    #[inline(always)]
+    fn load_u8(self, from: &[u8; LANES]) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[i8; LANES]) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn abs(self, a: __m512) -> __m512 {
+        unsafe { _mm512_abs_ps(a) }
+    }
+
+    #[inline(always)]
+    fn select_gt(self, a: __m512, b: __m512, then: __m512, otherwise: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b), otherwise, then) }
+    }
+
+    #[inline(always)]
+    fn round_to_i32(self, a: __m512) -> __m512i {
+        unsafe { _mm512_cvtps_epi32(a) }
+    }
+
+    #[inline(always)]
+    fn scale_by_power_of_two(self, value: __m512, exponent: __m512i) -> __m512 {
+        unsafe {
+            let bits = _mm512_add_epi32(_mm512_castps_si512(value), _mm512_slli_epi32::<23>(exponent));
+            _mm512_castsi512_ps(bits)
+        }
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, value: i32) -> __m512i {
+        unsafe { _mm512_set1_epi32(value) }
+    }
+
+    #[inline(always)]
+    fn store_i32(self, value: __m512i, to: &mut [i32; LANES]) {
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), value) }
+    }
+
+    #[inline(always)]
+    fn to_f32(self, a: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(a) }
+    }
+
+    #[inline(always)]
+    fn load_bytes(self, from: &[u8; 4 * LANES]) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn low_nibbles(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(a, _mm512_set1_epi8(15)) }
+    }
+
+    #[inline(always)]
+    fn high_nibbles(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(a), _mm512_set1_epi8(15)) }
+    }
+
+    #[inline(always)]
+    fn or_bit_plane(self, a: __m512i, plane: u64, value: u8) -> __m512i {
+        unsafe { _mm512_or_si512(a, _mm512_maskz_mov_epi8(plane, _mm512_set1_epi8(value as i8))) }
+    }
+
+    #[inline(always)]
+    fn or_bit_pairs(self, a: __m512i, pairs: &[u8; LANES]) -> __m512i {
+        unsafe {
+            // Each lane holds its byte of pairs; per-lane shifts put pair b at bits 8 b + 4 and 8 b + 5.
+            let lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128(pairs.as_ptr().cast()));
+            let low = _mm512_or_si512(_mm512_slli_epi32::<4>(lanes), _mm512_slli_epi32::<10>(lanes));
+            let high = _mm512_or_si512(_mm512_slli_epi32::<16>(lanes), _mm512_slli_epi32::<22>(lanes));
+            let low = _mm512_and_si512(low, _mm512_set1_epi32(0x0000_3030));
+            let high = _mm512_and_si512(high, _mm512_set1_epi32(0x3030_0000));
+            _mm512_or_si512(a, _mm512_or_si512(low, high))
+        }
+    }
+
+    #[inline(always)]
+    fn dot4(self, accumulator: __m512i, weights: __m512i, activations: [i8; 4]) -> __m512i {
+        let word = i32::from_le_bytes(activations.map(|value| value as u8));
+        unsafe { _mm512_dpbusd_epi32(accumulator, weights, _mm512_set1_epi32(word)) }
+    }
+
+    #[inline(always)]
+    fn dot4_wide(self, accumulator: __m512i, weights: __m512i, activations: [i8; 4]) -> __m512i {
+        self.dot4(accumulator, weights, activations)
+    }
+
+    #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
+    }
+}

@@ -1,0 +1,1 @@
+//! One file per operation: the algorithm over any instruction set, and how its work is split between workers.

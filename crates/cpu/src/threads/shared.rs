@@ -1,0 +1,120 @@
+//! Views of memory that several workers hold at once.
+//!
+//! Soundness rests on one promise, made where a view is created: between two barriers no element is written by one worker
+//! and touched by another. Steps keep it by splitting their index space; the accessors check bounds.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A matrix of f32 rows, `stride` elements apart, shared between workers.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    base: *mut f32,
+    stride: usize,
+    rows: usize,
+    width: usize,
+    memory: PhantomData<&'a mut [f32]>,
+}
+
+// SAFETY: the promise of `Rows::new` is exactly that concurrent use is free of conflicting accesses.
+unsafe impl Send for Rows<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Rows<'_> {}
+
+impl<'a> Rows<'a> {
+    /// A view of `rows` rows of `width` elements from `base` on.
+    ///
+    /// # Safety
+    /// The memory of all rows is allocated and initialised for `'a`, and between two barriers no element is written by one
+    /// worker and touched by another.
+    pub(crate) unsafe fn new(base: *mut f32, stride: usize, rows: usize, width: usize) -> Rows<'a> {
+        debug_assert!(width <= stride || rows <= 1);
+        Rows { base, stride, rows, width, memory: PhantomData }
+    }
+
+    /// A view of memory that is borrowed exclusively.
+    pub(crate) fn from_slice(memory: &'a mut [f32], stride: usize, width: usize) -> Rows<'a> {
+        let rows = if memory.len() < width { 0 } else { (memory.len() - width) / stride.max(1) + 1 };
+        // SAFETY: the rows lie inside the borrowed slice; sharing the view is the caller's step, see the module's promise.
+        unsafe { Rows::new(memory.as_mut_ptr(), stride, rows, width) }
+    }
+
+    /// Rows in the view.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// One row.
+    pub(crate) fn row(&self, row: usize) -> &'a [f32] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        // SAFETY: in bounds; no one writes these elements meanwhile by the promise of `new`.
+        unsafe { std::slice::from_raw_parts(self.base.add(row * self.stride), self.width) }
+    }
+
+    /// Some columns of one row, to be written by this worker alone.
+    #[allow(clippy::mut_from_ref, reason = "disjointness is the promise of `new`")]
+    #[inline(always)]
+    pub(crate) fn row_mut(&self, row: usize, columns: Range<usize>) -> &'a mut [f32] {
+        assert!(row < self.rows && columns.end <= self.width, "row {row}, columns {columns:?}");
+        assert!(columns.start <= columns.end);
+        // SAFETY: in bounds; no one else touches these elements meanwhile by the promise of `new`.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.base.add(row * self.stride + columns.start), columns.len())
+        }
+    }
+}
+
+/// A run of plain values shared between workers.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedSlice<'a, T> {
+    base: *mut T,
+    len: usize,
+    memory: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: the promise of `SharedSlice::new` is exactly that concurrent use is free of conflicting accesses.
+unsafe impl<T: Send> Send for SharedSlice<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for SharedSlice<'_, T> {}
+
+impl<'a, T: Copy> SharedSlice<'a, T> {
+    /// A view of `len` values from `base` on.
+    ///
+    /// # Safety
+    /// The memory is allocated and initialised for `'a`, and between two barriers no element is written by one worker and
+    /// touched by another.
+    pub(crate) unsafe fn new(base: *mut T, len: usize) -> SharedSlice<'a, T> {
+        SharedSlice { base, len, memory: PhantomData }
+    }
+
+    /// A view of memory that is borrowed exclusively.
+    pub(crate) fn from_slice(memory: &'a mut [T]) -> SharedSlice<'a, T> {
+        // SAFETY: it is the borrowed slice itself; sharing the view is the caller's step, see the module's promise.
+        unsafe { SharedSlice::new(memory.as_mut_ptr(), memory.len()) }
+    }
+
+    /// Values in the view.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Values that no one writes meanwhile.
+    pub(crate) fn get(&self, range: Range<usize>) -> &'a [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: in bounds; no one writes these elements meanwhile by the promise of `new`.
+        unsafe { std::slice::from_raw_parts(self.base.add(range.start), range.len()) }
+    }
+
+    /// Values to be written by this worker alone.
+    #[allow(clippy::mut_from_ref, reason = "disjointness is the promise of `new`")]
+    pub(crate) fn get_mut(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        // SAFETY: in bounds; no one else touches these elements meanwhile by the promise of `new`.
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(range.start), range.len()) }
+    }
+}
