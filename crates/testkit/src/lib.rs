@@ -1,1 +1,4 @@
-//! TODO
+//! Truth for tests: a plain f64 interpreter of graphs and tiny models with recorded distributions.
+#![forbid(unsafe_code)]
+
+pub mod synthetic;
