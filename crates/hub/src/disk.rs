@@ -50,9 +50,24 @@ pub(crate) fn folder_bytes(path: &Path) -> u64 {
         .sum()
 }
 
+/// The size of the largest file under a folder. Files that vanish meanwhile count nothing.
+pub(crate) fn largest_file(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else { return 0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => largest_file(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    };
+    entries.flatten().map(size).max().unwrap_or(0)
+}
+
 /// Puts a folder's entries on disk, where the system can do that.
 fn sync_folder(path: &Path) -> Result<(), HubError> {
-    if cfg!(unix) { File::open(path).and_then(|folder| folder.sync_all()).map_err(HubError::io(path)) } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(path).and_then(|folder| folder.sync_all()).map_err(HubError::io(path))
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

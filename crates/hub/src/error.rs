@@ -55,7 +55,7 @@ pub enum HubError {
         reason: &'static str,
     },
 
-    /// A name given to be removed or pulled is not there.
+    /// A name given to be removed is not there.
     #[error("`{name}` is not in the cache {}{}", .cache.display(), did_you_mean(near))]
     NotCached {
         /// What the user gave.
@@ -64,6 +64,13 @@ pub enum HubError {
         near: Vec<String>,
         /// The cache folder.
         cache: PathBuf,
+    },
+
+    /// A cached file that no source is known for was asked to be pulled.
+    #[error("`{name}` is in the cache, and no source is known to pull it from")]
+    NoSource {
+        /// What the user gave.
+        name: String,
     },
 
     /// The cached file of a catalogue name does not have the size the catalogue states.

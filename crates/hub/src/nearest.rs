@@ -49,7 +49,9 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, want) in [("", "", 0), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("é", "e", 1)] {
+        for (a, b, want) in
+            [("", "", 0), ("abc", "", 3), ("kitten", "sitting", 3), ("flaw", "lawn", 2), ("é", "e", 1)]
+        {
             assert_eq!((edits(a, b), edits(b, a)), (want, want), "{a} {b}");
         }
     }

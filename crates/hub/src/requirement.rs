@@ -33,10 +33,14 @@ impl Requirement {
             return Err(bad("only `==version` may follow the name"));
         }
         if !is_package_name(package) {
-            return Err(bad("a name has letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit"));
+            return Err(bad(
+                "a name has letters, digits, `-`, `_` and `.`, and starts and ends with a letter or digit",
+            ));
         }
         if version.is_some_and(|version| !is_version(version)) {
-            return Err(bad("a version has letters, digits, `.`, `+`, `!`, `-` and `_`, and starts with a digit or letter"));
+            return Err(bad(
+                "a version has letters, digits, `.`, `+`, `!`, `-` and `_`, and starts with a digit or letter",
+            ));
         }
         Ok(Self { package: normalised(package), version: version.map(str::to_owned) })
     }
@@ -84,7 +88,11 @@ fn is_version(version: &str) -> bool {
 }
 
 fn normalised(name: &str) -> String {
-    name.split(['-', '_', '.']).filter(|word| !word.is_empty()).map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+    name.split(['-', '_', '.'])
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect::<Vec<_>>()
+        .join("-")
 }
 
 #[cfg(test)]
@@ -106,8 +114,22 @@ mod tests {
     #[test]
     fn options_paths_and_ranges_are_refused() {
         for text in [
-            "", "-r", "--index-url", "../x", "a/b", "x-", "a b", "a>=1", "a[extra]", "a==", "a==-1", "a==1/..", "a==*", "==1",
-            "a @ file", "é",
+            "",
+            "-r",
+            "--index-url",
+            "../x",
+            "a/b",
+            "x-",
+            "a b",
+            "a>=1",
+            "a[extra]",
+            "a==",
+            "a==-1",
+            "a==1/..",
+            "a==*",
+            "==1",
+            "a @ file",
+            "é",
         ] {
             assert!(matches!(Requirement::parse(text), Err(HubError::BadRequirement { .. })), "{text:?}");
         }

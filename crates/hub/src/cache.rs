@@ -1,0 +1,283 @@
+//! The folder that holds pulled models.
+//!
+//! Whole models are `*.gguf` files in the folder itself. What is being pulled lives under `.partial/`, one folder and one
+//! lock for each file, so that a file in the cache is always complete.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::catalog;
+use crate::disk;
+use crate::error::HubError;
+use crate::lock::FileLock;
+use crate::nearest::nearest;
+
+/// The variable that places the cache folder.
+pub const ENV_MODELS: &str = "MINFER_MODELS";
+
+/// Where models are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheDir {
+    path: PathBuf,
+}
+
+impl CacheDir {
+    /// The user's folder: `$MINFER_MODELS`, else `$XDG_CACHE_HOME/minfer/models`, else `~/.cache/minfer/models`.
+    ///
+    /// `env` looks a variable up. An empty variable counts as unset, and so does a relative `XDG_CACHE_HOME` (as its
+    /// specification asks). The folder need not exist.
+    ///
+    /// # Errors
+    /// [`HubError::NoCacheFolder`] where no variable places it.
+    pub fn resolve(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, HubError> {
+        let var = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(path) = var(ENV_MODELS) {
+            return Ok(Self { path });
+        }
+        let caches = var("XDG_CACHE_HOME")
+            .filter(|path| path.is_absolute())
+            .or_else(|| var("HOME").or_else(|| var("USERPROFILE")).map(|home| home.join(".cache")));
+        caches
+            .map(|caches| Self { path: caches.join("minfer").join("models") })
+            .ok_or(HubError::NoCacheFolder)
+    }
+
+    /// A given folder.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a model's file is once it is pulled.
+    pub(crate) fn file_path(&self, file: &str) -> PathBuf {
+        self.path.join(file)
+    }
+
+    /// Holds everything that is not a whole model.
+    pub(crate) fn partial_root(&self) -> PathBuf {
+        self.path.join(".partial")
+    }
+
+    /// What is there of a file that is being pulled.
+    pub(crate) fn partial_path(&self, file: &str) -> PathBuf {
+        self.partial_root().join(file)
+    }
+
+    /// The lock of a file.
+    pub(crate) fn lock_path(&self, file: &str) -> PathBuf {
+        self.partial_root().join(format!("{file}.lock"))
+    }
+
+    /// The cached file that `name` stands for: a catalogue name, a file name, or a file name without `.gguf`.
+    pub(crate) fn lookup(&self, name: &str) -> Option<String> {
+        let files =
+            catalog::find(name).map(|entry| entry.file.to_owned()).into_iter().chain(file_names(name));
+        files.into_iter().find(|file| self.file_path(file).is_file())
+    }
+}
+
+/// A whole model in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedModel {
+    /// The shortest name that finds it: the catalogue's, else the file name without `.gguf`.
+    pub name: String,
+    /// The file's name.
+    pub file: String,
+    /// The file's path.
+    pub path: PathBuf,
+    /// The file's size.
+    pub bytes: u64,
+    /// The catalogue name, where the catalogue has this file.
+    pub catalog: Option<&'static str>,
+}
+
+/// A pull that was interrupted (or is running) and can be resumed by pulling again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialModel {
+    /// The file's name once it is whole.
+    pub file: String,
+    /// The bytes it takes on disk.
+    pub bytes: u64,
+}
+
+/// The whole models of the cache, by name. A folder that does not exist has none.
+///
+/// # Errors
+/// [`HubError::Io`] where the folder cannot be read.
+pub fn list(cache: &CacheDir) -> Result<Vec<CachedModel>, HubError> {
+    let mut models: Vec<CachedModel> = entries(cache.path())?
+        .into_iter()
+        .filter(|file| file.ends_with(".gguf"))
+        .filter_map(|file| {
+            let path = cache.file_path(&file);
+            let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
+            let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
+            let name = catalog.map_or_else(|| file.trim_end_matches(".gguf").to_owned(), str::to_owned);
+            Some(CachedModel { name, file, path, bytes: metadata.len(), catalog })
+        })
+        .collect();
+    models.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(models)
+}
+
+/// The unfinished pulls of the cache, by file name.
+///
+/// # Errors
+/// [`HubError::Io`] where the folder cannot be read.
+pub fn list_partials(cache: &CacheDir) -> Result<Vec<PartialModel>, HubError> {
+    let mut partials: Vec<PartialModel> = entries(&cache.partial_root())?
+        .into_iter()
+        .filter(|file| cache.partial_path(file).is_dir())
+        .map(|file| PartialModel { bytes: disk::folder_bytes(&cache.partial_path(&file)), file })
+        .collect();
+    partials.sort_by(|a, b| a.file.cmp(&b.file));
+    Ok(partials)
+}
+
+/// Removes a model, and what an interrupted pull of it left; returns the bytes set free.
+///
+/// `name` is a catalogue name or a file name with or without `.gguf`, never a path.
+///
+/// # Errors
+/// [`HubError::NotCached`] where neither is there, [`HubError::Busy`] while it is being pulled, [`HubError::Io`].
+pub fn remove(name: &str, cache: &CacheDir) -> Result<u64, HubError> {
+    let Some(file) = removable(name, cache) else {
+        let known = list(cache)?.into_iter().map(|model| model.name);
+        return Err(HubError::NotCached {
+            name: name.to_owned(),
+            near: nearest(name, known),
+            cache: cache.path().into(),
+        });
+    };
+    let _lock = FileLock::try_take(cache, &file)?;
+    let path = cache.file_path(&file);
+    let mut freed = disk::folder_bytes(&cache.partial_path(&file));
+    disk::remove_folder(&cache.partial_path(&file))?;
+    if let Ok(metadata) = fs::symlink_metadata(&path) {
+        fs::remove_file(&path).map_err(HubError::io(&path))?;
+        freed += metadata.len();
+    }
+    Ok(freed)
+}
+
+fn removable(name: &str, cache: &CacheDir) -> Option<String> {
+    let partial = |file: &String| cache.partial_path(file).is_dir();
+    let unfinished = || {
+        catalog::find(name)
+            .map(|entry| entry.file.to_owned())
+            .into_iter()
+            .chain(file_names(name))
+            .find(partial)
+    };
+    cache.lookup(name).or_else(unfinished)
+}
+
+/// The file names that a name without folders can stand for.
+fn file_names(name: &str) -> Vec<String> {
+    if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
+        return Vec::new();
+    }
+    if name.ends_with(".gguf") { vec![name.to_owned()] } else { vec![format!("{name}.gguf")] }
+}
+
+/// The names in a folder; none where it does not exist.
+fn entries(folder: &Path) -> Result<Vec<String>, HubError> {
+    let names =
+        |entries: fs::ReadDir| entries.map(|entry| entry.map(|e| e.file_name().into_string().ok())).collect();
+    match fs::read_dir(folder).and_then(names) {
+        Ok(names) => Ok(Vec::into_iter(names).flatten().collect()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(HubError::io(folder)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn placed(vars: &[(&str, &str)]) -> Option<PathBuf> {
+        let env =
+            |name: &str| vars.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value));
+        CacheDir::resolve(env).ok().map(|cache| cache.path)
+    }
+
+    #[test]
+    fn variables_in_order() {
+        let all = [("MINFER_MODELS", "/m"), ("XDG_CACHE_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(placed(&all), Some("/m".into()));
+        assert_eq!(placed(&all[1..]), Some("/x/minfer/models".into()));
+        assert_eq!(placed(&all[2..]), Some("/h/.cache/minfer/models".into()));
+        assert_eq!(
+            placed(&[("MINFER_MODELS", ""), ("XDG_CACHE_HOME", "rel"), ("HOME", "/h")]),
+            Some("/h/.cache/minfer/models".into())
+        );
+        assert_eq!(placed(&[]), None);
+    }
+
+    fn filled() -> (tempfile::TempDir, CacheDir) {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, bytes) in [("gemma3-270m-q4_k_m.gguf", 3), ("mine.gguf", 2), ("notes.txt", 9)] {
+            fs::write(folder.path().join(file), vec![0; bytes]).unwrap();
+        }
+        fs::create_dir(folder.path().join("folder.gguf")).unwrap();
+        fs::create_dir_all(folder.path().join(".partial/late.gguf")).unwrap();
+        fs::write(folder.path().join(".partial/late.gguf/data"), [0; 5]).unwrap();
+        fs::write(folder.path().join(".partial/late.gguf.lock"), []).unwrap();
+        let cache = CacheDir::at(folder.path());
+        (folder, cache)
+    }
+
+    #[test]
+    fn listed_are_whole_models_only() {
+        let (_folder, cache) = filled();
+        let seen: Vec<_> =
+            list(&cache).unwrap().into_iter().map(|m| (m.name, m.file, m.bytes, m.catalog)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("gemma3:270m".to_owned(), "gemma3-270m-q4_k_m.gguf".to_owned(), 3, Some("gemma3:270m")),
+                ("mine".to_owned(), "mine.gguf".to_owned(), 2, None),
+            ]
+        );
+        assert_eq!(list_partials(&cache).unwrap(), [PartialModel { file: "late.gguf".into(), bytes: 5 }]);
+        let nowhere = CacheDir::at(cache.path().join("none"));
+        assert!(list(&nowhere).unwrap().is_empty() && list_partials(&nowhere).unwrap().is_empty());
+    }
+
+    #[test]
+    fn removed_by_any_of_its_names() {
+        let (folder, cache) = filled();
+        assert_eq!(remove("gemma3:270m", &cache).unwrap(), 3);
+        assert_eq!(remove("mine", &cache).unwrap(), 2);
+        assert_eq!(remove("late.gguf", &cache).unwrap(), 5);
+        assert!(list(&cache).unwrap().is_empty() && list_partials(&cache).unwrap().is_empty());
+        assert!(folder.path().join("notes.txt").exists());
+    }
+
+    #[test]
+    fn paths_are_never_removed() {
+        let (folder, cache) = filled();
+        let inner = CacheDir::at(folder.path().join("inner"));
+        fs::create_dir(inner.path()).unwrap();
+        for name in ["../mine", "../mine.gguf", "/etc/passwd", "", ".", "..", ".partial"] {
+            assert!(matches!(remove(name, &inner), Err(HubError::NotCached { .. })), "{name}");
+        }
+        let error = remove("mime", &cache).unwrap_err().to_string();
+        assert!(error.contains("did you mean `mine`?"), "{error}");
+    }
+
+    #[test]
+    fn a_file_being_pulled_stays() {
+        let (_folder, cache) = filled();
+        let _pull = FileLock::try_take(&cache, "mine.gguf").unwrap();
+        assert!(matches!(remove("mine", &cache), Err(HubError::Busy { .. })));
+        assert!(cache.file_path("mine.gguf").exists());
+    }
+}
