@@ -57,6 +57,17 @@ impl fmt::Display for Dim {
     }
 }
 
+impl fmt::Display for TensorDesc {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} [", self.dtype)?;
+        for (index, dim) in self.dims.iter().enumerate() {
+            let separator = if index == 0 { "" } else { ", " };
+            write!(formatter, "{separator}{dim}")?;
+        }
+        formatter.write_str("]")
+    }
+}
+
 /// Values of the symbols: the planned maximum, or one step's binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extents {

@@ -1,3 +1,5 @@
+use std::fmt;
+
 use minfer_tensor::DType;
 
 use crate::{Op, TensorDesc};
@@ -34,6 +36,12 @@ impl WeightDesc {
     /// Rows: the product of all dimensions but the last.
     pub fn rows(&self) -> u32 {
         self.dims.iter().rev().skip(1).product()
+    }
+}
+
+impl fmt::Display for WeightDesc {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {:?}", self.dtype, self.dims)
     }
 }
 

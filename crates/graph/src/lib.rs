@@ -7,14 +7,17 @@
 
 pub mod backend;
 mod batch;
+pub mod builder;
 mod dim;
 mod graph;
 mod kv;
 mod op;
 pub mod plan;
+pub mod verify;
 
 pub use backend::{Backend, BackendError, Support};
 pub use batch::{Batch, KvGroupBatch, SequenceView};
+pub use builder::{GraphBuilder, ProgramBuilder};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};
 pub use graph::{Graph, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
 pub use kv::{KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
@@ -22,3 +25,4 @@ pub use op::{
     Activation, AttentionSpec, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op, RopePairs,
     RopeSpec, RopeStoreSpec,
 };
+pub use verify::{Fault, VerifyError};

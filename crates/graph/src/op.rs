@@ -145,6 +145,73 @@ impl Op {
         }
     }
 
+    /// How many operands it takes.
+    pub fn operand_count(&self) -> usize {
+        match self {
+            Op::Embed { .. } => 0,
+            Op::Norm(_)
+            | Op::Linear { .. }
+            | Op::Rope { .. }
+            | Op::Attention(_)
+            | Op::Activate(_)
+            | Op::Scale { .. }
+            | Op::SoftCap { .. }
+            | Op::GatherRows
+            | Op::View { .. }
+            | Op::RopeStore(_) => 1,
+            Op::KvStore { .. } | Op::GatedActivate(_) | Op::Add | Op::Mul | Op::AddNorm(_) => 2,
+        }
+    }
+
+    /// How many results it has.
+    pub fn result_count(&self) -> usize {
+        match self {
+            Op::KvStore { .. } => 0,
+            Op::AddNorm(_) => 2,
+            Op::Embed { .. }
+            | Op::Norm(_)
+            | Op::Linear { .. }
+            | Op::Rope { .. }
+            | Op::Attention(_)
+            | Op::Activate(_)
+            | Op::GatedActivate(_)
+            | Op::Add
+            | Op::Mul
+            | Op::Scale { .. }
+            | Op::SoftCap { .. }
+            | Op::GatherRows
+            | Op::View { .. }
+            | Op::RopeStore(_) => 1,
+        }
+    }
+
+    /// Names of the results of a node called `node`.
+    pub fn result_names(&self, node: &str) -> Vec<String> {
+        match self {
+            Op::AddNorm(_) => vec![format!("{node}.sum"), node.to_owned()],
+            _ => vec![node.to_owned(); self.result_count()],
+        }
+    }
+
+    /// Whether it reads or writes the KV cache.
+    pub fn touches_kv(&self) -> bool {
+        matches!(self, Op::KvStore { .. } | Op::Attention(_) | Op::RopeStore(_))
+    }
+
+    /// Whether result element `i` of a row depends on element `i` of each operand row alone, so that the result may take
+    /// the place of an operand that nobody reads any more.
+    pub fn is_elementwise(&self) -> bool {
+        matches!(
+            self,
+            Op::Add
+                | Op::Mul
+                | Op::Scale { .. }
+                | Op::SoftCap { .. }
+                | Op::Activate(_)
+                | Op::GatedActivate(_)
+        )
+    }
+
     /// The weights that the payload names, in a fixed order.
     pub fn weights(&self) -> Vec<WeightId> {
         match self {

@@ -1,0 +1,552 @@
+//! The executable specification of graphs: what every operation asks of its operands, results and weights.
+//!
+//! [`output_shapes`] states the rule of each operation once; the builder infers results with it and
+//! [`Program::verify`] compares them.
+
+use std::collections::{HashMap, HashSet};
+
+use minfer_tensor::DType;
+
+use crate::{
+    AttentionSpec, Dim, Graph, LinearPart, Mask, Node, NormSpec, Op, Program, RopeSpec, RopeStoreSpec,
+    Symbol, TensorDesc, ValueId, WeightDesc, WeightId,
+};
+
+/// A graph that breaks a rule: where, and which.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{graph}: {node} ({op}): {fault}")]
+pub struct VerifyError {
+    /// The graph's name.
+    pub graph: String,
+    /// The node's name, or what stands in its place (`inputs`, `outputs`).
+    pub node: String,
+    /// The operation's name, or `graph`.
+    pub op: &'static str,
+    /// The broken rule.
+    pub fault: Box<Fault>,
+}
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The operation takes another number of operands.
+    #[error("takes {expected} operands, has {found}")]
+    Operands {
+        /// What the operation takes.
+        expected: usize,
+        /// What the node has.
+        found: usize,
+    },
+    /// The operation has another number of results.
+    #[error("has {expected} results, the node lists {found}")]
+    Results {
+        /// What the operation yields.
+        expected: usize,
+        /// What the node lists.
+        found: usize,
+    },
+    /// An id beyond the graph's table of values.
+    #[error("value {0} is not in the table of values")]
+    UnknownValue(u32),
+    /// An id beyond the program's table of weights.
+    #[error("weight {0} is not in the table of weights")]
+    UnknownWeight(u32),
+    /// A value that no earlier node and no input defines.
+    #[error("{value} is used before it is defined")]
+    NotDefined {
+        /// The value's name.
+        value: String,
+    },
+    /// A value with two producers.
+    #[error("{value} is defined twice")]
+    DefinedTwice {
+        /// The value's name.
+        value: String,
+    },
+    /// A value that is not an f32 matrix of rows.
+    #[error("{value} is {found}, expected an F32 matrix with a constant, non-zero width")]
+    NotRows {
+        /// The value's name.
+        value: String,
+        /// Its description.
+        found: String,
+    },
+    /// A shape that does not fit the operation.
+    #[error("{what} is {found}, expected {expected}")]
+    Shape {
+        /// Which operand or result.
+        what: String,
+        /// What the operation asks for.
+        expected: String,
+        /// What the graph has.
+        found: String,
+    },
+    /// A weight that cannot be used so.
+    #[error("{role} {weight} is {found}, expected {expected}")]
+    Weight {
+        /// What the weight is used for.
+        role: &'static str,
+        /// The weight's name.
+        weight: String,
+        /// What the operation asks for.
+        expected: String,
+        /// What the program has.
+        found: String,
+    },
+    /// Numbers of the payload that contradict each other.
+    #[error("{0}")]
+    Payload(String),
+    /// An attention that reads a cache no earlier node has filled.
+    #[error("reads the KV cache of layer {layer}, which no earlier node stores")]
+    KvNotStored {
+        /// The layer.
+        layer: u32,
+    },
+    /// Two stores to one layer.
+    #[error("stores the KV cache of layer {layer}, as {first} does")]
+    KvStoredTwice {
+        /// The layer.
+        layer: u32,
+        /// The other store.
+        first: String,
+    },
+    /// Body or head do not have the shape that an executor needs.
+    #[error("{0}")]
+    Interface(String),
+}
+
+impl Program {
+    /// Checks weights, both graphs, and that they fit each other.
+    ///
+    /// # Errors
+    /// The first broken rule in execution order, the body's before the head's.
+    pub fn verify(&self) -> Result<(), VerifyError> {
+        self.verify_weights()?;
+        self.body.verify(&self.weights)?;
+        self.head.verify(&self.weights)?;
+        self.verify_interface()
+    }
+
+    fn verify_weights(&self) -> Result<(), VerifyError> {
+        let fail = |weight: &WeightDesc, fault| VerifyError {
+            graph: "program".to_owned(),
+            node: weight.name.clone(),
+            op: "weight",
+            fault: Box::new(fault),
+        };
+        let mut names = HashSet::new();
+        for weight in &self.weights {
+            if !names.insert(weight.name.as_str()) {
+                return Err(fail(weight, Fault::Payload("two weights have this name".to_owned())));
+            }
+            if weight.dims.is_empty() || weight.dims.contains(&0) {
+                return Err(fail(weight, Fault::Payload(format!("{weight} has no elements"))));
+            }
+            if let Err(error) = weight.dtype.row_bytes(u64::from(weight.columns())) {
+                return Err(fail(weight, Fault::Payload(error.to_string())));
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_interface(&self) -> Result<(), VerifyError> {
+        let fail = |graph: &Graph, node: &str, text: String| {
+            Err(VerifyError {
+                graph: graph.name.clone(),
+                node: node.to_owned(),
+                op: "graph",
+                fault: Box::new(Fault::Interface(text)),
+            })
+        };
+        let (body, head) = (&self.body, &self.head);
+        if !body.inputs.is_empty() {
+            return fail(body, "inputs", format!("the body has {} inputs, expected none", body.inputs.len()));
+        }
+        if head.inputs.len() != 1 || body.outputs.len() != 1 || head.outputs.len() != 1 {
+            return fail(
+                head,
+                "inputs",
+                format!(
+                    "expected one body output, one head input and one head output, found {}, {} and {}",
+                    body.outputs.len(),
+                    head.inputs.len(),
+                    head.outputs.len()
+                ),
+            );
+        }
+        let (hidden, input) = (body.value(body.outputs[0]), head.value(head.inputs[0]));
+        if hidden.row_symbol() != Symbol::Tokens || hidden.dims != input.dims {
+            return fail(head, "inputs", format!("the head's input is {input}, the body's output {hidden}"));
+        }
+        let logits = head.value(head.outputs[0]);
+        if logits.row_symbol() != Symbol::Rows {
+            return fail(
+                head,
+                "outputs",
+                format!("the logits are {logits}, expected one row for each of rows"),
+            );
+        }
+        for graph in [body, head] {
+            let output = graph.outputs[0];
+            let producer = graph.nodes.iter().find(|node| node.outputs.contains(&output));
+            if producer.is_none_or(|node| matches!(node.op, Op::View { .. })) {
+                return fail(
+                    graph,
+                    "outputs",
+                    "the output must be computed, not a view or an input".to_owned(),
+                );
+            }
+        }
+        if let Some(node) = head.nodes.iter().find(|node| node.op.touches_kv()) {
+            return fail(head, &node.name, "the head must not touch the KV cache".to_owned());
+        }
+        Ok(())
+    }
+}
+
+impl Graph {
+    /// Checks every node against the rule of its operation, and the order of definitions and uses.
+    ///
+    /// # Errors
+    /// The first broken rule in execution order.
+    pub fn verify(&self, weights: &[WeightDesc]) -> Result<(), VerifyError> {
+        let at = |node: &str, op: &'static str| {
+            let (graph, node) = (self.name.clone(), node.to_owned());
+            move |fault| VerifyError { graph, node, op, fault: Box::new(fault) }
+        };
+        let mut checker = Checker { graph: self, weights, defined: HashSet::new(), stored: HashMap::new() };
+        for &input in &self.inputs {
+            checker.define(input).map_err(at("inputs", "graph"))?;
+        }
+        for node in &self.nodes {
+            checker.node(node).map_err(at(&node.name, node.op.name()))?;
+        }
+        for &output in &self.outputs {
+            checker.used(output).map_err(at("outputs", "graph"))?;
+        }
+        Ok(())
+    }
+}
+
+struct Checker<'a> {
+    graph: &'a Graph,
+    weights: &'a [WeightDesc],
+    defined: HashSet<ValueId>,
+    stored: HashMap<u32, (&'a str, [u32; 3])>,
+}
+
+impl<'a> Checker<'a> {
+    fn define(&mut self, value: ValueId) -> Result<(), Fault> {
+        let desc = self.known(value)?;
+        if !is_rows(desc) {
+            return Err(Fault::NotRows { value: desc.name.clone(), found: desc.to_string() });
+        }
+        if !self.defined.insert(value) {
+            return Err(Fault::DefinedTwice { value: desc.name.clone() });
+        }
+        Ok(())
+    }
+
+    fn used(&self, value: ValueId) -> Result<&'a TensorDesc, Fault> {
+        let desc = self.known(value)?;
+        match self.defined.contains(&value) {
+            true => Ok(desc),
+            false => Err(Fault::NotDefined { value: desc.name.clone() }),
+        }
+    }
+
+    fn known(&self, value: ValueId) -> Result<&'a TensorDesc, Fault> {
+        self.graph.values.get(value.0 as usize).ok_or(Fault::UnknownValue(value.0))
+    }
+
+    fn node(&mut self, node: &'a Node) -> Result<(), Fault> {
+        let inputs = node.inputs.iter().map(|&id| self.used(id)).collect::<Result<Vec<_>, _>>()?;
+        let results = node.outputs.iter().map(|&id| self.known(id)).collect::<Result<Vec<_>, _>>()?;
+        let view_width = results.first().map(|desc| desc.width());
+        let shapes = output_shapes(&node.op, &inputs, self.weights, view_width)?;
+        if shapes.len() != results.len() {
+            return Err(Fault::Results { expected: shapes.len(), found: results.len() });
+        }
+        for (shape, desc) in shapes.iter().zip(results) {
+            if desc.dims != shape {
+                return Err(Fault::Shape {
+                    what: format!("result {}", desc.name),
+                    expected: shape_text(shape[0], shape[1].times),
+                    found: desc.to_string(),
+                });
+            }
+        }
+        self.kv_order(node)?;
+        node.outputs.iter().try_for_each(|&id| self.define(id))
+    }
+
+    fn kv_order(&mut self, node: &'a Node) -> Result<(), Fault> {
+        match &node.op {
+            Op::KvStore { layer, kv_heads, k_dim, v_dim } => {
+                self.store(*layer, &node.name, [*kv_heads, *k_dim, *v_dim])
+            }
+            Op::RopeStore(spec) => {
+                self.store(spec.layer, &node.name, [spec.kv_heads, spec.k_dim, spec.v_dim])
+            }
+            Op::Attention(spec) => {
+                let asked = [spec.kv_heads, spec.k_dim, spec.v_dim];
+                match self.stored.get(&spec.layer) {
+                    None => Err(Fault::KvNotStored { layer: spec.layer }),
+                    Some((_, stored)) if *stored == asked => Ok(()),
+                    Some((name, stored)) => Err(Fault::Shape {
+                        what: format!("cache of layer {} [kv_heads, k_dim, v_dim]", spec.layer),
+                        expected: format!("{asked:?}"),
+                        found: format!("{stored:?} by {name}"),
+                    }),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn store(&mut self, layer: u32, name: &'a str, geometry: [u32; 3]) -> Result<(), Fault> {
+        match self.stored.insert(layer, (name, geometry)) {
+            None => Ok(()),
+            Some((first, _)) => Err(Fault::KvStoredTwice { layer, first: first.to_owned() }),
+        }
+    }
+}
+
+/// The results' dimensions of an operation on given operands. `view_width` is the width that a [`Op::View`] is asked for;
+/// other operations do not look at it.
+///
+/// # Errors
+/// Operands, weights or numbers of the payload break the operation's rule.
+pub fn output_shapes(
+    op: &Op,
+    inputs: &[&TensorDesc],
+    weights: &[WeightDesc],
+    view_width: Option<u32>,
+) -> Result<Vec<[Dim; 2]>, Fault> {
+    let expected = op.operand_count();
+    if inputs.len() != expected {
+        return Err(Fault::Operands { expected, found: inputs.len() });
+    }
+    for id in op.weights() {
+        weights.get(id.0 as usize).ok_or(Fault::UnknownWeight(id.0))?;
+    }
+    if let Some(desc) = inputs.iter().find(|desc| !is_rows(desc)) {
+        return Err(Fault::NotRows { value: desc.name.clone(), found: desc.to_string() });
+    }
+    let same = |desc: &TensorDesc| vec![[desc.dims[0], desc.dims[1]]];
+    Ok(match op {
+        Op::Embed { table } => {
+            vec![[Dim::each(Symbol::Tokens), Dim::fixed(matrix("table", weights, *table)?.columns())]]
+        }
+        Op::Norm(spec) => {
+            check_norm(spec, inputs[0], weights)?;
+            same(inputs[0])
+        }
+        Op::Linear { parts } => {
+            vec![[inputs[0].dims[0], Dim::fixed(linear_width(parts, inputs[0], weights)?)]]
+        }
+        Op::Rope { rope, heads, head_dim } => {
+            check_rope(rope, *head_dim)?;
+            expect_tokens("operand", inputs[0], product("heads x head_dim", *heads, *head_dim)?)?;
+            same(inputs[0])
+        }
+        Op::KvStore { kv_heads, k_dim, v_dim, .. } => {
+            expect_tokens("K", inputs[0], product("kv_heads x k_dim", *kv_heads, *k_dim)?)?;
+            expect_tokens("V", inputs[1], product("kv_heads x v_dim", *kv_heads, *v_dim)?)?;
+            Vec::new()
+        }
+        Op::Attention(spec) => {
+            check_attention(spec, weights)?;
+            expect_tokens("Q", inputs[0], product("heads x k_dim", spec.heads, spec.k_dim)?)?;
+            vec![[inputs[0].dims[0], Dim::fixed(product("heads x v_dim", spec.heads, spec.v_dim)?)]]
+        }
+        Op::Activate(_) | Op::Scale { .. } => same(inputs[0]),
+        Op::SoftCap { cap } => {
+            let positive = cap.get() > 0.0 && cap.get().is_finite();
+            ensure(positive, || format!("a cap of {cap:?} is not a positive number"))?;
+            same(inputs[0])
+        }
+        Op::GatedActivate(_) | Op::Add | Op::Mul => {
+            expect_equal(inputs[0], inputs[1])?;
+            same(inputs[0])
+        }
+        Op::GatherRows => {
+            expect_tokens("operand", inputs[0], inputs[0].width())?;
+            vec![[Dim::each(Symbol::Rows), inputs[0].dims[1]]]
+        }
+        Op::View { offset } => vec![view_shape(*offset, view_width.unwrap_or(0), inputs[0])?],
+        Op::AddNorm(spec) => {
+            expect_equal(inputs[0], inputs[1])?;
+            ensure(spec.groups == 1, || format!("normalises {} groups, expected 1", spec.groups))?;
+            check_norm(spec, inputs[0], weights)?;
+            let shape = [inputs[0].dims[0], inputs[0].dims[1]];
+            vec![shape, shape]
+        }
+        Op::RopeStore(spec) => {
+            let (q, row) = check_rope_store(spec)?;
+            expect_tokens("operand", inputs[0], row)?;
+            vec![[inputs[0].dims[0], Dim::fixed(q)]]
+        }
+    })
+}
+
+fn check_norm(spec: &NormSpec, input: &TensorDesc, weights: &[WeightDesc]) -> Result<(), Fault> {
+    let width = input.width();
+    ensure(spec.groups > 0 && width.is_multiple_of(spec.groups), || {
+        format!("a row of {width} elements does not split into {} groups", spec.groups)
+    })?;
+    let eps = spec.eps.get();
+    ensure(eps >= 0.0 && eps.is_finite(), || format!("eps is {eps}"))?;
+    for (role, id) in [("norm weight", spec.weight), ("norm bias", spec.bias)] {
+        if let Some(id) = id {
+            vector(role, weights, id, width / spec.groups)?;
+        }
+    }
+    Ok(())
+}
+
+fn linear_width(parts: &[LinearPart], input: &TensorDesc, weights: &[WeightDesc]) -> Result<u32, Fault> {
+    ensure(!parts.is_empty(), || "has no parts".to_owned())?;
+    let mut width = 0u32;
+    for part in parts {
+        let weight = matrix("matrix", weights, part.weight)?;
+        if weight.columns() != input.width() {
+            return Err(Fault::Weight {
+                role: "matrix",
+                weight: weight.name.clone(),
+                expected: format!("{} columns for the operand {input}", input.width()),
+                found: weight.to_string(),
+            });
+        }
+        if let Some(bias) = part.bias {
+            vector("bias", weights, bias, weight.rows())?;
+        }
+        width = width
+            .checked_add(weight.rows())
+            .ok_or_else(|| Fault::Payload("the joint width overflows 32 bits".to_owned()))?;
+    }
+    Ok(width)
+}
+
+fn check_rope(rope: &RopeSpec, head_dim: u32) -> Result<(), Fault> {
+    let pairs = rope.frequencies.len();
+    ensure(pairs > 0 && 2 * pairs as u64 <= u64::from(head_dim), || {
+        format!("rotates {} of the {head_dim} elements of a head", 2 * pairs)
+    })?;
+    ensure(rope.frequencies.iter().all(|frequency| frequency.get().is_finite()), || {
+        "has a frequency that is not a number".to_owned()
+    })?;
+    let magnitude = rope.magnitude.get();
+    ensure(magnitude.is_finite(), || format!("the magnitude is {magnitude}"))
+}
+
+fn check_attention(spec: &AttentionSpec, weights: &[WeightDesc]) -> Result<(), Fault> {
+    ensure(spec.kv_heads > 0 && spec.heads.is_multiple_of(spec.kv_heads), || {
+        format!("{} KV heads do not divide {} heads", spec.kv_heads, spec.heads)
+    })?;
+    ensure(spec.mask != Mask::Window(0), || "a window of 0 positions shows nothing".to_owned())?;
+    let scale = spec.scale.get();
+    ensure(scale.is_finite(), || format!("the scale is {scale}"))?;
+    if let Some(cap) = spec.softcap {
+        let positive = cap.get() > 0.0 && cap.get().is_finite();
+        ensure(positive, || format!("a cap of {cap:?} is not a positive number"))?;
+    }
+    match spec.sinks {
+        Some(sinks) => vector("sinks", weights, sinks, spec.heads),
+        None => Ok(()),
+    }
+}
+
+/// Widths of the rotated Q and of the joint row.
+fn check_rope_store(spec: &RopeStoreSpec) -> Result<(u32, u32), Fault> {
+    check_rope(&spec.rope, spec.k_dim)?;
+    ensure(spec.kv_heads > 0 && spec.heads.is_multiple_of(spec.kv_heads), || {
+        format!("{} KV heads do not divide {} heads", spec.kv_heads, spec.heads)
+    })?;
+    let q = product("heads x k_dim", spec.heads, spec.k_dim)?;
+    let k = product("kv_heads x k_dim", spec.kv_heads, spec.k_dim)?;
+    let v = product("kv_heads x v_dim", spec.kv_heads, spec.v_dim)?;
+    let row = q.checked_add(k).and_then(|sum| sum.checked_add(v));
+    Ok((q, row.ok_or_else(|| Fault::Payload("the joint width overflows 32 bits".to_owned()))?))
+}
+
+fn view_shape(offset: u32, width: u32, input: &TensorDesc) -> Result<[Dim; 2], Fault> {
+    ensure(width > 0, || "a view needs a width".to_owned())?;
+    let end = u64::from(offset) + u64::from(width);
+    ensure(end <= u64::from(input.width()), || {
+        format!("columns {offset}..{end} lie outside of {} {input}", input.name)
+    })?;
+    Ok([input.dims[0], Dim::fixed(width)])
+}
+
+fn matrix<'w>(role: &'static str, weights: &'w [WeightDesc], id: WeightId) -> Result<&'w WeightDesc, Fault> {
+    let weight = &weights[id.0 as usize];
+    if weight.dims.len() == 2 && !matches!(weight.dtype, DType::I32 | DType::U32) {
+        return Ok(weight);
+    }
+    Err(Fault::Weight {
+        role,
+        weight: weight.name.clone(),
+        expected: "a matrix of numbers".to_owned(),
+        found: weight.to_string(),
+    })
+}
+
+fn vector(role: &'static str, weights: &[WeightDesc], id: WeightId, length: u32) -> Result<(), Fault> {
+    let weight = &weights[id.0 as usize];
+    if weight.dims == [length] && weight.dtype == DType::F32 {
+        return Ok(());
+    }
+    Err(Fault::Weight {
+        role,
+        weight: weight.name.clone(),
+        expected: format!("F32 [{length}]"),
+        found: weight.to_string(),
+    })
+}
+
+fn expect_tokens(what: &str, desc: &TensorDesc, width: u32) -> Result<(), Fault> {
+    let tokens = Dim::each(Symbol::Tokens);
+    if desc.dims == [tokens, Dim::fixed(width)] {
+        return Ok(());
+    }
+    Err(Fault::Shape {
+        what: format!("{what} {}", desc.name),
+        expected: shape_text(tokens, width),
+        found: desc.to_string(),
+    })
+}
+
+fn expect_equal(a: &TensorDesc, b: &TensorDesc) -> Result<(), Fault> {
+    if a.dims == b.dims {
+        return Ok(());
+    }
+    Err(Fault::Shape {
+        what: format!("operand {}", b.name),
+        expected: format!("{a} like {}", a.name),
+        found: b.to_string(),
+    })
+}
+
+fn is_rows(desc: &TensorDesc) -> bool {
+    desc.dtype == DType::F32
+        && desc.dims.len() == 2
+        && desc.dims[0].times > 0
+        && desc.dims[1].symbol == Symbol::One
+        && desc.dims[1].times > 0
+}
+
+fn product(what: &str, a: u32, b: u32) -> Result<u32, Fault> {
+    match a.checked_mul(b) {
+        Some(0) | None => Err(Fault::Payload(format!("{what} is {a} x {b}"))),
+        Some(product) => Ok(product),
+    }
+}
+
+fn ensure(condition: bool, text: impl FnOnce() -> String) -> Result<(), Fault> {
+    if condition { Ok(()) } else { Err(Fault::Payload(text())) }
+}
+
+fn shape_text(rows: Dim, width: u32) -> String {
+    format!("F32 [{rows}, {width}]")
+}
