@@ -10,3 +10,4 @@ mod ops;
 mod threads;
 
 pub use arch::{Isa, IsaError};
+pub use threads::Pool;

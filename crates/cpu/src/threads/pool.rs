@@ -1,0 +1,233 @@
+//! A pool of threads that run one job at a time, all of them together.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use super::{Barrier, Worker};
+
+/// Polls before an idle thread goes to sleep: some tens of microseconds, the gap between two steps of a decode.
+const SPINS: u32 = 16384;
+
+/// Threads that walk compiled steps together. Owned by whoever owns the machine and lent to engines; jobs of several engines
+/// take turns.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+    turn: Mutex<()>,
+}
+
+/// A job as its helpers see it: a call that is alive until the last of them has reported back.
+#[derive(Clone, Copy)]
+struct Job(*const (dyn Fn(Worker) + Sync));
+
+// SAFETY: the closure is `Sync`, and `Pool::run` does not return before every helper is done with it.
+unsafe impl Send for Job {}
+
+struct State {
+    job: Option<Job>,
+    stop: bool,
+    sleeping: usize,
+}
+
+struct Shared {
+    workers: usize,
+    barrier: Barrier,
+    /// Counts jobs; a helper runs a job when the count moves.
+    epoch: AtomicUsize,
+    /// Helpers that have not finished the current job.
+    running: AtomicUsize,
+    state: Mutex<State>,
+    wake: Condvar,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Shared").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pool {
+    /// A pool of `threads` workers; the thread that calls [`run`](Pool::run) is one of them.
+    ///
+    /// # Errors
+    /// The operating system refused a thread.
+    pub fn new(threads: usize) -> std::io::Result<Pool> {
+        let workers = threads.max(1);
+        let shared = Arc::new(Shared {
+            workers,
+            barrier: Barrier::new(workers),
+            epoch: AtomicUsize::new(0),
+            running: AtomicUsize::new(0),
+            state: Mutex::new(State { job: None, stop: false, sleeping: 0 }),
+            wake: Condvar::new(),
+            panic: Mutex::new(None),
+        });
+        let mut pool = Pool { shared, helpers: Vec::with_capacity(workers - 1), turn: Mutex::new(()) };
+        for index in 1..workers {
+            let shared = Arc::clone(&pool.shared);
+            let body = move || shared.serve(Worker { index, count: shared.workers });
+            pool.helpers.push(std::thread::Builder::new().name(format!("minfer-{index}")).spawn(body)?);
+        }
+        Ok(pool)
+    }
+
+    /// Workers of every job.
+    pub fn threads(&self) -> usize {
+        self.shared.workers
+    }
+
+    /// Runs `job` on every worker at once and returns when all are done.
+    ///
+    /// # Panics
+    /// With the panic of the first worker that panicked; the pool stays usable.
+    pub(crate) fn run(&self, job: &(dyn Fn(Worker, &Barrier) + Sync)) {
+        let _turn = lock(&self.turn);
+        let barrier = &self.shared.barrier;
+        let guarded = |worker: Worker| {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(worker, barrier))) {
+                lock(&self.shared.panic).get_or_insert(payload);
+                barrier.break_open();
+            }
+        };
+        self.shared.start(&guarded);
+        guarded(Worker { index: 0, count: self.shared.workers });
+        self.shared.wait_for_helpers();
+        if let Some(payload) = lock(&self.shared.panic).take() {
+            barrier.reset();
+            resume_unwind(payload);
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        lock(&self.shared.state).stop = true;
+        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        self.shared.wake.notify_all();
+        for helper in self.helpers.drain(..) {
+            // A helper catches every panic of a job, so it ends in order.
+            let _ = helper.join();
+        }
+    }
+}
+
+impl Shared {
+    fn start(&self, job: &(dyn Fn(Worker) + Sync)) {
+        if self.workers == 1 {
+            return;
+        }
+        // SAFETY: only the lifetime is erased; `Pool::run` waits for every helper before the closure goes away.
+        let job: &'static (dyn Fn(Worker) + Sync) = unsafe { std::mem::transmute(job) };
+        let mut state = lock(&self.state);
+        state.job = Some(Job(job));
+        self.running.store(self.workers - 1, Ordering::Release);
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+        let asleep = state.sleeping > 0;
+        drop(state);
+        if asleep {
+            self.wake.notify_all();
+        }
+    }
+
+    fn wait_for_helpers(&self) {
+        let mut polls = 0u32;
+        while self.running.load(Ordering::Acquire) > 0 {
+            polls += 1;
+            if polls < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+
+    fn serve(&self, worker: Worker) {
+        let mut seen = 0;
+        while let Some(job) = self.next_job(&mut seen) {
+            // SAFETY: the closure outlives `running > 0`, which this helper ends below.
+            unsafe { (*job.0)(worker) };
+            self.running.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The next job, or `None` when the pool ends.
+    fn next_job(&self, seen: &mut usize) -> Option<Job> {
+        for _ in 0..SPINS {
+            if self.epoch.load(Ordering::Acquire) != *seen {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut state = lock(&self.state);
+        while self.epoch.load(Ordering::SeqCst) == *seen && !state.stop {
+            state.sleeping += 1;
+            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleeping -= 1;
+        }
+        *seen = self.epoch.load(Ordering::SeqCst);
+        if state.stop { None } else { state.job }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_runs_every_job_and_barriers_order_them() {
+        for threads in [1, 2, 3, 5] {
+            let pool = Pool::new(threads).expect("threads");
+            for round in 0..200 {
+                let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+                pool.run(&|worker, barrier| {
+                    assert_eq!(worker.count, threads);
+                    for (step, count) in counts.iter().enumerate() {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        barrier.wait();
+                        assert_eq!(count.load(Ordering::Relaxed), threads, "round {round}, step {step}");
+                    }
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_of_any_worker_reaches_the_caller_and_the_pool_goes_on() {
+        let pool = Pool::new(3).expect("threads");
+        for broken in 0..3 {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|worker, barrier| {
+                    barrier.wait();
+                    assert_ne!(worker.index, broken, "planned");
+                    barrier.wait();
+                });
+            }));
+            assert!(outcome.is_err());
+            let done = AtomicUsize::new(0);
+            pool.run(&|_, barrier| {
+                barrier.wait();
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+            assert_eq!(done.into_inner(), 3);
+        }
+    }
+
+    #[test]
+    fn a_pool_that_slept_wakes_again() {
+        let pool = Pool::new(2).expect("threads");
+        for _ in 0..3 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            pool.run(&|worker, barrier| {
+                if worker.index == 1 {
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
+                barrier.wait();
+            });
+        }
+    }
+}
