@@ -120,8 +120,7 @@ fn quantise_blocks<const BYTES: usize, const LEN: usize>(
     max_value: f32,
     encode: impl Fn(&[f32; LEN], &mut [u8; BYTES]),
 ) -> Result<(), BlockError> {
-    // NaN compares false, so it is caught here too.
-    if let Some(index) = values.iter().position(|value| !(value.abs() <= max_value)) {
+    if let Some(index) = values.iter().position(|value| value.is_nan() || value.abs() > max_value) {
         return Err(BlockError::NotEncodable { index });
     }
     for (values, block) in values.as_chunks().0.iter().zip(out.as_chunks_mut().0) {
