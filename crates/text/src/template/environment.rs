@@ -1,0 +1,105 @@
+//! The Jinja environment that templates written for Python expect.
+
+use std::time::SystemTime;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{Environment, Error, ErrorKind, Value};
+use minijinja_contrib::pycompat;
+
+use super::{clock, json};
+
+/// Steps a rendering may take. A step is an instruction or 64 bytes of text,
+/// so this also bounds the memory that a template can fill.
+const FUEL: u64 = 8_000_000;
+
+/// How deep macros and loops may call themselves.
+const RECURSION_LIMIT: usize = 200;
+
+/// Compiles `source` under the name `name`.
+///
+/// Block tags swallow the line that holds them (`trim_blocks` and
+/// `lstrip_blocks`), as the `transformers` library sets it.
+pub(super) fn compile(name: &'static str, source: &str) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    environment.set_syntax(syntax);
+    environment.set_fuel(Some(FUEL));
+    environment.set_recursion_limit(RECURSION_LIMIT);
+    environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+    environment.add_filter("tojson", json::tojson);
+    environment.add_function("raise_exception", raise_exception);
+    environment.add_template_owned(name, without_generation_tags(source))?;
+    Ok(environment)
+}
+
+/// The function `strftime_now(format)` at the time `now`, or at the time of
+/// the call.
+pub(super) fn strftime_now(now: Option<SystemTime>) -> Value {
+    Value::from_function(move |format: &str| {
+        let now = now.unwrap_or_else(SystemTime::now);
+        clock::strftime(now, format).ok_or_else(|| {
+            let detail = format!("strftime_now cannot write '{format}'");
+            Error::new(ErrorKind::InvalidOperation, detail)
+        })
+    })
+}
+
+/// The words of `raise_exception`, if that is what ended the rendering.
+pub(super) fn raised(error: &Error) -> Option<String> {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(current) = cause {
+        if let Some(raised) = current.downcast_ref::<Raised>() {
+            return Some(raised.0.clone());
+        }
+        cause = current.source();
+    }
+    None
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Raised(String);
+
+fn raise_exception(words: String) -> Result<Value, Error> {
+    let error = Error::new(ErrorKind::InvalidOperation, "raise_exception was called");
+    Err(error.with_source(Raised(words)))
+}
+
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which mark text for
+/// training and print nothing, by a block that always holds. The tags keep
+/// their whitespace controls.
+fn without_generation_tags(source: &str) -> String {
+    let mut result = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let (before, tag) = rest.split_at(open + 2);
+        result.push_str(before);
+        let Some(close) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let (inside, after) = tag.split_at(close);
+        let word = inside.trim_matches(['-', '+', ' ', '\t', '\r', '\n']);
+        result.push_str(&match word {
+            "generation" => inside.replace(word, "if true"),
+            "endgeneration" => inside.replace(word, "endif"),
+            _ => inside.to_owned(),
+        });
+        rest = after;
+    }
+    result.push_str(rest);
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generation_tags_become_plain_blocks() {
+        let source = "{%- generation -%}a{% endgeneration %}{% if generation %}";
+        let expected = "{%- if true -%}a{% endif %}{% if generation %}";
+        assert_eq!(without_generation_tags(source), expected);
+        assert_eq!(without_generation_tags("{% generation"), "{% generation");
+    }
+}

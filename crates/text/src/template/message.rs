@@ -1,0 +1,259 @@
+//! What a template is given: the messages of a conversation and the switches
+//! around them.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json};
+
+use super::TemplateError;
+
+/// One message of a conversation, in the shape of OpenAI's chat API.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant`, `tool`.
+    pub role: String,
+    /// The text, or `null`, or a list of parts. A list that holds only parts
+    /// of type `text` reaches the template as their texts on lines of their
+    /// own; any other list as it is.
+    pub content: Json,
+    /// Everything else: `name`, `tool_calls`, `tool_call_id`,
+    /// `reasoning_content`. Arguments of tool calls that are given as JSON
+    /// text reach the template as the object they spell.
+    pub fields: Map<String, Json>,
+}
+
+impl Message {
+    /// A message that is nothing but text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: Json::String(content.into()), fields: Map::new() }
+    }
+
+    /// Reads a list of messages as a chat request holds it.
+    ///
+    /// # Errors
+    ///
+    /// [`TemplateError::InvalidMessage`] for a message that is not an object,
+    /// has no role, or has content of another kind than described at
+    /// [`content`](Self::content).
+    pub fn list_from_json(messages: &[Json]) -> Result<Vec<Self>, TemplateError> {
+        let message = |(index, json)| {
+            Self::from_json(json).map_err(|reason| TemplateError::InvalidMessage { index, reason })
+        };
+        messages.iter().enumerate().map(message).collect()
+    }
+
+    fn from_json(json: &Json) -> Result<Self, &'static str> {
+        let mut fields = json.as_object().ok_or("not an object")?.clone();
+        let Some(Json::String(role)) = fields.shift_remove("role") else {
+            return Err("has no role");
+        };
+        let content = fields.shift_remove("content").unwrap_or_default();
+        match content {
+            Json::Null | Json::String(_) | Json::Array(_) => Ok(Self { role, content, fields }),
+            _ => Err("content must be text or a list of parts"),
+        }
+    }
+}
+
+/// A conversation to be rendered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RenderInput {
+    /// The messages, oldest first.
+    pub messages: Vec<Message>,
+    /// End with the opening of the assistant's next message.
+    pub add_generation_prompt: bool,
+    /// End inside the last message, so that the model goes on with it.
+    pub continue_final_message: bool,
+    /// The functions that the model may call, in the shape of OpenAI's API;
+    /// none at all reach the template as `none`.
+    pub tools: Vec<Json>,
+    /// More variables for the template, such as `enable_thinking`.
+    pub variables: Map<String, Json>,
+    /// The time that `strftime_now` tells, in UTC; absent means the time of
+    /// the call.
+    pub now: Option<SystemTime>,
+}
+
+/// Whose text a template is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The operator's: system messages, tool definitions, extra variables.
+    Operator,
+    /// What the model said before.
+    Assistant,
+    /// Everybody else's: users and the results of tools.
+    Outside,
+}
+
+impl Origin {
+    fn of_role(role: &str) -> Self {
+        match role {
+            "system" | "developer" => Self::Operator,
+            "assistant" => Self::Assistant,
+            _ => Self::Outside,
+        }
+    }
+}
+
+/// Changes each text on its way into the template.
+pub(super) trait TextMapper {
+    /// The text to use in place of `text`.
+    fn map<'t>(&self, text: &'t str, origin: Origin) -> Cow<'t, str>;
+}
+
+/// Leaves every text as it is.
+pub(super) struct Identity;
+
+impl TextMapper for Identity {
+    fn map<'t>(&self, text: &'t str, _: Origin) -> Cow<'t, str> {
+        Cow::Borrowed(text)
+    }
+}
+
+/// The variables of a rendering. With a `tag`, the content of the last
+/// message ends with it and a space.
+pub(super) fn variables<'a>(
+    input: &'a RenderInput,
+    mapper: &'a dyn TextMapper,
+    tag: Option<char>,
+) -> impl Iterator<Item = (Value, Value)> + 'a {
+    let operator = Converter { mapper, origin: Origin::Operator };
+    let last = input.messages.len().saturating_sub(1);
+    let messages = input.messages.iter().enumerate().map(|(index, message)| {
+        let tag = tag.filter(|_| index == last);
+        message_value(message, mapper, tag)
+    });
+    let tools = match input.tools.as_slice() {
+        [] => Value::from(()),
+        tools => tools.iter().map(|tool| operator.value(tool)).collect(),
+    };
+    let own = [
+        ("messages", messages.collect()),
+        ("tools", tools),
+        ("add_generation_prompt", input.add_generation_prompt.into()),
+    ];
+    let extra = input.variables.iter();
+    let extra = extra.map(move |(key, value)| (Value::from(key.as_str()), operator.value(value)));
+    extra.chain(own.map(|(key, value)| (Value::from(key), value)))
+}
+
+/// Calls `visit` with every text that `input` holds.
+pub(super) fn each_text(input: &RenderInput, visit: &mut dyn FnMut(&str)) {
+    for message in &input.messages {
+        visit(&message.role);
+        each_text_of(&message.content, visit);
+        message.fields.iter().for_each(|entry| each_text_of_entry(entry, visit));
+    }
+    input.tools.iter().for_each(|tool| each_text_of(tool, visit));
+    input.variables.iter().for_each(|entry| each_text_of_entry(entry, visit));
+}
+
+fn each_text_of(json: &Json, visit: &mut dyn FnMut(&str)) {
+    match json {
+        Json::String(text) => visit(text),
+        Json::Array(items) => items.iter().for_each(|item| each_text_of(item, visit)),
+        Json::Object(entries) => {
+            entries.iter().for_each(|entry| each_text_of_entry(entry, visit));
+        }
+        Json::Null | Json::Bool(_) | Json::Number(_) => {}
+    }
+}
+
+fn each_text_of_entry((key, value): (&String, &Json), visit: &mut dyn FnMut(&str)) {
+    visit(key);
+    each_text_of(value, visit);
+}
+
+fn message_value(message: &Message, mapper: &dyn TextMapper, tag: Option<char>) -> Value {
+    let converter = Converter { mapper, origin: Origin::of_role(&message.role) };
+    let content = match (joined_text(&message.content), tag) {
+        (Some(text), Some(tag)) => {
+            let text = converter.mapper.map(&text, converter.origin);
+            Value::from(format!("{text}{tag} "))
+        }
+        (Some(text), None) => converter.text(&text),
+        (None, _) => converter.value(&message.content),
+    };
+    let fields = message.fields.iter().map(|(key, value)| {
+        let value = match (key.as_str(), value) {
+            ("tool_calls", Json::Array(calls)) => {
+                calls.iter().map(|call| converter.value(&parsed_call(call))).collect()
+            }
+            _ => converter.value(value),
+        };
+        (converter.text(key), value)
+    });
+    [(Value::from("role"), converter.text(&message.role)), (Value::from("content"), content)]
+        .into_iter()
+        .chain(fields)
+        .collect()
+}
+
+/// The content as one text, if it is text at all.
+fn joined_text(content: &Json) -> Option<Cow<'_, str>> {
+    match content {
+        Json::String(text) => Some(Cow::Borrowed(text)),
+        Json::Array(parts) if !parts.is_empty() => {
+            let text_of = |part: &Json| match part.get("type")?.as_str()? {
+                "text" => Some(part.get("text")?.as_str()?.to_owned()),
+                _ => None,
+            };
+            let texts: Option<Vec<String>> = parts.iter().map(text_of).collect();
+            Some(Cow::Owned(texts?.join("\n")))
+        }
+        _ => None,
+    }
+}
+
+/// A tool call whose arguments are an object even if they came as JSON text.
+fn parsed_call(call: &Json) -> Json {
+    let mut call = call.clone();
+    let arguments = match call.pointer("/function/arguments") {
+        Some(_) => call.pointer_mut("/function/arguments"),
+        None => call.pointer_mut("/arguments"),
+    };
+    if let Some(arguments) = arguments
+        && let Some(Ok(object @ Json::Object(_))) = arguments.as_str().map(serde_json::from_str)
+    {
+        *arguments = object;
+    }
+    call
+}
+
+/// Turns JSON into template values, every text mapped.
+#[derive(Clone, Copy)]
+struct Converter<'a> {
+    mapper: &'a dyn TextMapper,
+    origin: Origin,
+}
+
+impl Converter<'_> {
+    fn value(&self, json: &Json) -> Value {
+        match json {
+            Json::Null => Value::from(()),
+            Json::Bool(value) => Value::from(*value),
+            Json::Number(number) => number_value(number),
+            Json::String(text) => self.text(text),
+            Json::Array(items) => items.iter().map(|item| self.value(item)).collect(),
+            Json::Object(entries) => {
+                entries.iter().map(|(key, value)| (self.text(key), self.value(value))).collect()
+            }
+        }
+    }
+
+    fn text(&self, text: &str) -> Value {
+        Value::from(&*self.mapper.map(text, self.origin))
+    }
+}
+
+fn number_value(number: &serde_json::Number) -> Value {
+    if let Some(integer) = number.as_i64() {
+        return Value::from(integer);
+    }
+    match number.as_u64() {
+        Some(integer) => Value::from(integer),
+        None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+    }
+}

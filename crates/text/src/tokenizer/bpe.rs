@@ -1,0 +1,270 @@
+//! Byte-pair encoding: merging the bytes of one word by rank.
+//!
+//! Sennrich et al., "Neural Machine Translation of Rare Words with Subword
+//! Units" (2016). The merges are kept as pairs of token ids, so that a word is
+//! encoded without looking at text again. This is an implementation of its
+//! own, because the one in the `tokenizers` crate keeps every token and
+//! merge as separate strings and cannot be had without that crate's thread
+//! pool and builders.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// The id of a byte that the vocabulary cannot spell. It takes part in no
+/// merge and is left out of the result.
+pub(super) const NO_TOKEN: u32 = u32::MAX;
+
+/// Words up to this length are merged by scanning, longer ones with a heap.
+const SCAN_LIMIT: usize = 48;
+
+/// Which two tokens merge, at what rank, into which token.
+#[derive(Debug, Default)]
+pub(super) struct Merges {
+    by_pair: HashMap<(u32, u32), Merge, BuildHasherDefault<PairHasher>>,
+}
+
+/// One entry of [`Merges`]; the derived order is by rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Merge {
+    rank: u32,
+    id: u32,
+}
+
+impl Merges {
+    /// An empty table with room for `count` merges.
+    pub(super) fn with_capacity(count: usize) -> Self {
+        Self { by_pair: HashMap::with_capacity_and_hasher(count, BuildHasherDefault::default()) }
+    }
+
+    /// Adds the merge of `left` and `right` into `id`; the first rank of a
+    /// repeated pair stays.
+    pub(super) fn insert(&mut self, left: u32, right: u32, rank: u32, id: u32) {
+        let merge = Merge { rank, id };
+        self.by_pair.entry((left, right)).or_insert(merge);
+    }
+
+    /// The bytes held on the heap.
+    pub(super) fn memory_bytes(&self) -> usize {
+        // One control byte per slot, and seven slots in eight may be filled.
+        let slots = (self.by_pair.capacity() * 8 / 7).next_power_of_two();
+        slots * (size_of::<((u32, u32), Merge)>() + 1)
+    }
+
+    #[inline]
+    fn get(&self, left: u32, right: u32) -> Option<Merge> {
+        self.by_pair.get(&(left, right)).copied()
+    }
+}
+
+/// Merges words; holds the buffers that are reused from word to word.
+pub(super) struct Merger<'a> {
+    merges: &'a Merges,
+    ids: Vec<u32>,
+    pairs: Vec<Option<Merge>>,
+}
+
+impl<'a> Merger<'a> {
+    /// A merger over `merges`.
+    pub(super) fn new(merges: &'a Merges) -> Self {
+        Self { merges, ids: Vec::new(), pairs: Vec::new() }
+    }
+
+    /// Appends to `out` the tokens of a word whose single bytes are `bytes`.
+    pub(super) fn merge(&mut self, bytes: impl Iterator<Item = u32>, out: &mut Vec<u32>) {
+        self.ids.clear();
+        self.ids.extend(bytes);
+        if self.ids.len() <= SCAN_LIMIT {
+            self.merge_by_scan();
+        } else {
+            self.ids = merge_by_heap(self.merges, &self.ids);
+        }
+        out.extend(self.ids.iter().filter(|&&id| id != NO_TOKEN));
+    }
+
+    /// Takes the lowest rank, leftmost first, until nothing merges. Quadratic
+    /// in the length of the word, which is short.
+    fn merge_by_scan(&mut self) {
+        let Self { merges, ids, pairs } = self;
+        pairs.clear();
+        pairs.extend(ids.windows(2).map(|pair| merges.get(pair[0], pair[1])));
+        while let Some((at, merge)) = lowest(pairs) {
+            ids[at] = merge.id;
+            ids.remove(at + 1);
+            pairs.remove(at);
+            if at < pairs.len() {
+                pairs[at] = merges.get(ids[at], ids[at + 1]);
+            }
+            if at > 0 {
+                pairs[at - 1] = merges.get(ids[at - 1], ids[at]);
+            }
+        }
+    }
+}
+
+fn lowest(pairs: &[Option<Merge>]) -> Option<(usize, Merge)> {
+    let found = pairs.iter().enumerate();
+    found.filter_map(|(at, merge)| merge.map(|merge| (at, merge))).min_by_key(|(at, merge)| (merge.rank, *at))
+}
+
+/// The same merges in the same order for words of any length, in
+/// `n log n` steps: a heap of candidate pairs over a linked list of tokens.
+fn merge_by_heap(merges: &Merges, ids: &[u32]) -> Vec<u32> {
+    let mut list = LinkedTokens::new(ids);
+    let mut heap = BinaryHeap::new();
+    let candidate = |list: &LinkedTokens, left: usize| {
+        let right = list.next(left)?;
+        let merge = merges.get(list.ids[left], list.ids[right])?;
+        Some(Reverse((merge.rank, left, right, merge.id)))
+    };
+    heap.extend((0..ids.len()).filter_map(|at| candidate(&list, at)));
+    while let Some(popped) = heap.pop() {
+        let Reverse((_, left, _, id)) = popped;
+        // An entry is stale when either token has changed since; then another
+        // entry stands for the pair that is there now.
+        if candidate(&list, left) != Some(popped) {
+            continue;
+        }
+        list.merge(left, id);
+        heap.extend(list.previous(left).and_then(|at| candidate(&list, at)));
+        heap.extend(candidate(&list, left));
+    }
+    list.into_ids()
+}
+
+/// Tokens that can be joined with their right neighbour in constant time.
+struct LinkedTokens {
+    ids: Vec<u32>,
+    next: Vec<usize>,
+    previous: Vec<usize>,
+}
+
+const NOWHERE: usize = usize::MAX;
+
+impl LinkedTokens {
+    fn new(ids: &[u32]) -> Self {
+        let count = ids.len();
+        let mut next: Vec<usize> = (1..=count).collect();
+        if let Some(last) = next.last_mut() {
+            *last = NOWHERE;
+        }
+        Self { ids: ids.to_vec(), next, previous: (0..count).map(|at| at.wrapping_sub(1)).collect() }
+    }
+
+    fn next(&self, at: usize) -> Option<usize> {
+        Some(self.next[at]).filter(|&next| next != NOWHERE)
+    }
+
+    fn previous(&self, at: usize) -> Option<usize> {
+        Some(self.previous[at]).filter(|&previous| previous != NOWHERE)
+    }
+
+    /// Replaces the token at `left` and its right neighbour by `id`.
+    fn merge(&mut self, left: usize, id: u32) {
+        let gone = self.next[left];
+        self.ids[left] = id;
+        self.ids[gone] = NO_TOKEN;
+        self.next[left] = self.next[gone];
+        self.next[gone] = NOWHERE;
+        if let Some(after) = self.next(left) {
+            self.previous[after] = left;
+        }
+    }
+
+    fn into_ids(self) -> Vec<u32> {
+        let mut ids = self.ids;
+        ids.retain(|&id| id != NO_TOKEN);
+        ids
+    }
+}
+
+/// Mixes the one pair of ids that a table is asked for. Ids are dense small
+/// numbers, so one multiplication spreads them well enough.
+#[derive(Debug, Default)]
+struct PairHasher {
+    state: u64,
+}
+
+impl Hasher for PairHasher {
+    fn write_u32(&mut self, value: u32) {
+        self.state = self.state.rotate_left(32) ^ u64::from(value);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        let product = u128::from(self.state ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
+        (product as u64) ^ ((product >> 64) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Three letters and a few overlapping merges with gaps in rank.
+    fn small_merges() -> Merges {
+        let mut merges = Merges::with_capacity(8);
+        for (left, right, rank, id) in
+            [(0, 1, 5, 3), (1, 0, 2, 4), (0, 0, 7, 5), (5, 5, 9, 6), (3, 2, 1, 7), (4, 4, 3, 8), (1, 1, 4, 9)]
+        {
+            merges.insert(left, right, rank, id);
+        }
+        merges
+    }
+
+    fn by_scan(merges: &Merges, ids: &[u32]) -> Vec<u32> {
+        let mut merger = Merger::new(merges);
+        merger.ids = ids.to_vec();
+        merger.merge_by_scan();
+        merger.ids
+    }
+
+    #[test]
+    fn equal_ranks_merge_from_the_left() {
+        let merges = small_merges();
+        assert_eq!(by_scan(&merges, &[0, 0, 0]), [5, 0]);
+        assert_eq!(merge_by_heap(&merges, &[0, 0, 0]), [5, 0]);
+    }
+
+    #[test]
+    fn lower_ranks_merge_first() {
+        let merges = small_merges();
+        assert_eq!(by_scan(&merges, &[0, 1, 0]), [0, 4]);
+        assert_eq!(merge_by_heap(&merges, &[0, 1, 0]), [0, 4]);
+    }
+
+    #[test]
+    fn the_first_rank_of_a_repeated_merge_stays() {
+        let mut merges = small_merges();
+        merges.insert(0, 1, 0, 9);
+        assert_eq!(by_scan(&merges, &[0, 1]), [3]);
+    }
+
+    #[test]
+    fn unspellable_bytes_block_merges_and_vanish() {
+        let merges = small_merges();
+        let mut out = Vec::new();
+        Merger::new(&merges).merge([0, NO_TOKEN, 1].into_iter(), &mut out);
+        assert_eq!(out, [0, 1]);
+    }
+
+    #[test]
+    fn a_very_long_word_ends_soon() {
+        let merges = small_merges();
+        assert_eq!(merge_by_heap(&merges, &vec![0; 1 << 20]).len(), 1 << 18);
+    }
+
+    proptest! {
+        #[test]
+        fn scan_and_heap_agree(ids in prop::collection::vec(0u32..3, 0..200)) {
+            let merges = small_merges();
+            prop_assert_eq!(by_scan(&merges, &ids), merge_by_heap(&merges, &ids));
+        }
+    }
+}

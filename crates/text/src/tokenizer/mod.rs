@@ -1,0 +1,321 @@
+//! Tokenizers: text to token ids and back.
+//!
+//! Encoding has three steps, one file each: special tokens are cut out of the
+//! text (`special`), the rest is cut into words (`split`), and the bytes of
+//! each word are merged by rank (`bpe`). Decoding joins the bytes of the
+//! tokens, which `vocabulary` holds in one buffer.
+
+mod alphabet;
+mod bpe;
+mod classes;
+mod end_tokens;
+mod spec;
+pub(crate) mod special;
+mod split;
+mod vocabulary;
+
+pub use spec::{TokenType, TokenizerError, TokenizerSpec};
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use bpe::{Merger, Merges};
+use special::{Segment, Special, Specials};
+use split::PreTokenizer;
+use vocabulary::Vocabulary;
+
+/// A tokenizer, immutable once built.
+///
+/// For a vocabulary that can spell every byte, decoding what was encoded gives
+/// back the text byte for byte (with [`DecodeOptions::show_special`] when
+/// specials were parsed).
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocabulary: Vocabulary,
+    byte_tokens: Box<[u32; 256]>,
+    merges: Merges,
+    specials: Specials,
+    pre_tokenizer: PreTokenizer,
+    end_of_generation: BTreeSet<u32>,
+    named: NamedTokens,
+    add_bos: bool,
+    add_eos: bool,
+}
+
+/// How text becomes ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EncodeOptions {
+    /// Add the beginning and end tokens that the vocabulary asks for.
+    pub add_special: bool,
+    /// Let text spell control tokens. User-defined tokens are matched either way.
+    pub parse_special: bool,
+}
+
+/// How ids become text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DecodeOptions {
+    /// Spell out control tokens instead of leaving them away.
+    pub show_special: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct NamedTokens {
+    bos: Option<u32>,
+    eos: Option<u32>,
+    eot: Option<u32>,
+    eom: Option<u32>,
+    unk: Option<u32>,
+    pad: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Checks `spec` and builds the tables for encoding and decoding.
+    ///
+    /// # Errors
+    ///
+    /// An unsupported algorithm or pre-tokenizer, ids outside the vocabulary,
+    /// and merges that are malformed or name strings that are not tokens.
+    pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
+        if spec.model != "gpt2" {
+            return Err(TokenizerError::UnknownModel(spec.model));
+        }
+        let pre_tokenizer = PreTokenizer::named(&spec.pre)?;
+        check_types(&spec)?;
+        let named = NamedTokens::new(&spec)?;
+        let vocabulary = Vocabulary::new(&spec)?;
+        let specials = vocabulary::specials(&spec);
+        Ok(Self {
+            byte_tokens: vocabulary::byte_tokens(&vocabulary),
+            merges: vocabulary::merges(&spec)?,
+            end_of_generation: end_tokens::find(&specials, &named),
+            vocabulary,
+            specials,
+            pre_tokenizer,
+            named,
+            add_bos: spec.add_bos.unwrap_or(false),
+            add_eos: spec.add_eos.unwrap_or(false),
+        })
+    }
+
+    /// The ids of `text`.
+    ///
+    /// Bytes that the vocabulary cannot spell are left out.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
+        self.encode_with(options, |encoder| encoder.text(text, options.parse_special))
+    }
+
+    /// The ids of `bytes`, which need not be UTF-8: stretches that are not
+    /// become words of their own.
+    pub fn encode_bytes(&self, bytes: &[u8], options: EncodeOptions) -> Vec<u32> {
+        self.encode_with(options, |encoder| {
+            for chunk in bytes.utf8_chunks() {
+                encoder.text(chunk.valid(), options.parse_special);
+                encoder.word(chunk.invalid());
+            }
+        })
+    }
+
+    /// The text of `ids`; bytes that are not UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[u32], options: DecodeOptions) -> String {
+        let bytes = self.decode_bytes(ids, options);
+        String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    /// The exact bytes of `ids`. Ids outside the vocabulary give none.
+    pub fn decode_bytes(&self, ids: &[u32], options: DecodeOptions) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for &id in ids {
+            if options.show_special || self.is_shown(id) {
+                bytes.extend_from_slice(self.token_bytes(id));
+            }
+        }
+        bytes
+    }
+
+    /// The bytes that token `id` stands for, control tokens included; empty
+    /// outside the vocabulary.
+    pub fn token_bytes(&self, id: u32) -> &[u8] {
+        self.vocabulary.bytes(id)
+    }
+
+    /// The bytes of token `id` as text, with U+FFFD for what is not UTF-8.
+    pub fn piece(&self, id: u32) -> Cow<'_, str> {
+        String::from_utf8_lossy(self.token_bytes(id))
+    }
+
+    /// The type of token `id`; [`TokenType::Unused`] outside the vocabulary.
+    pub fn token_type(&self, id: u32) -> TokenType {
+        self.vocabulary.token_type(id)
+    }
+
+    /// Whether the token's bytes belong to the text that a reader sees.
+    pub fn is_shown(&self, id: u32) -> bool {
+        !matches!(self.token_type(id), TokenType::Control | TokenType::Unknown | TokenType::Unused)
+    }
+
+    /// The control or user-defined token with exactly the text `text`.
+    pub fn special_token(&self, text: &str) -> Option<u32> {
+        let mut specials = self.specials.iter();
+        specials.find(|special| &*special.text == text).map(|special| special.id)
+    }
+
+    /// The number of tokens; ids are below it.
+    pub fn vocab_len(&self) -> usize {
+        self.vocabulary.len()
+    }
+
+    /// The beginning-of-sequence token.
+    pub fn bos(&self) -> Option<u32> {
+        self.named.bos
+    }
+
+    /// The end-of-sequence token.
+    pub fn eos(&self) -> Option<u32> {
+        self.named.eos
+    }
+
+    /// The unknown token.
+    pub fn unk(&self) -> Option<u32> {
+        self.named.unk
+    }
+
+    /// The padding token.
+    pub fn pad(&self) -> Option<u32> {
+        self.named.pad
+    }
+
+    /// Whether encoding with specials begins with [`bos`](Self::bos).
+    pub fn adds_bos(&self) -> bool {
+        self.add_bos
+    }
+
+    /// Whether encoding with specials ends with [`eos`](Self::eos).
+    pub fn adds_eos(&self) -> bool {
+        self.add_eos
+    }
+
+    /// Whether a model that emits token `id` has ended its answer.
+    pub fn is_end_of_generation(&self, id: u32) -> bool {
+        self.end_of_generation.contains(&id)
+    }
+
+    /// All tokens that end an answer: the named ends of sequence, turn and
+    /// message, and the special tokens known by name to do so.
+    pub fn end_of_generation(&self) -> &BTreeSet<u32> {
+        &self.end_of_generation
+    }
+
+    /// An estimate of the bytes held on the heap.
+    pub fn memory_bytes(&self) -> usize {
+        self.vocabulary.memory_bytes()
+            + self.merges.memory_bytes()
+            + self.specials.memory_bytes()
+            + self.pre_tokenizer.memory_bytes()
+            + size_of_val(&*self.byte_tokens)
+    }
+
+    /// The control and user-defined tokens.
+    pub(crate) fn specials(&self) -> &Specials {
+        &self.specials
+    }
+
+    /// Encodes a rendering in which `mark` breaks the special tokens that must
+    /// not count: those left unbroken become their ids, everything else is
+    /// plain text once the marks are gone. Begins with one BOS if the
+    /// vocabulary asks for it.
+    pub(crate) fn encode_marked(&self, rendering: &str, mark: char) -> Vec<u32> {
+        let mut encoder = Encoder::new(self);
+        let unbroken = |_: &Special, after: &str| !after.starts_with(mark);
+        self.specials.split(rendering, unbroken, |segment| match segment {
+            Segment::Token(id) => encoder.ids.push(id),
+            Segment::Text(text) if text.contains(mark) => encoder.plain(&text.replace(mark, "")),
+            Segment::Text(text) => encoder.plain(text),
+        });
+        let mut ids = encoder.ids;
+        if let (true, Some(bos)) = (self.add_bos, self.named.bos)
+            && ids.first() != Some(&bos)
+        {
+            ids.insert(0, bos);
+        }
+        ids
+    }
+
+    fn encode_with(&self, options: EncodeOptions, fill: impl FnOnce(&mut Encoder<'_>)) -> Vec<u32> {
+        let mut encoder = Encoder::new(self);
+        let (bos, eos) = (self.named.bos, self.named.eos);
+        encoder.ids.extend(bos.filter(|_| options.add_special && self.add_bos));
+        fill(&mut encoder);
+        encoder.ids.extend(eos.filter(|_| options.add_special && self.add_eos));
+        encoder.ids
+    }
+}
+
+/// Collects the ids of one text.
+struct Encoder<'a> {
+    tokenizer: &'a Tokenizer,
+    merger: Merger<'a>,
+    ids: Vec<u32>,
+}
+
+impl<'a> Encoder<'a> {
+    fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, merger: Merger::new(&tokenizer.merges), ids: Vec::new() }
+    }
+
+    fn text(&mut self, text: &str, parse_special: bool) {
+        let specials = &self.tokenizer.specials;
+        let wanted = |special: &Special, _: &str| parse_special || !special.control;
+        specials.split(text, wanted, |segment| match segment {
+            Segment::Token(id) => self.ids.push(id),
+            Segment::Text(text) => self.plain(text),
+        });
+    }
+
+    fn plain(&mut self, text: &str) {
+        let pre_tokenizer = &self.tokenizer.pre_tokenizer;
+        pre_tokenizer.split(text, |word| self.word(word.as_bytes()));
+    }
+
+    fn word(&mut self, word: &[u8]) {
+        let byte_tokens = &self.tokenizer.byte_tokens;
+        let bytes = word.iter().map(|&byte| byte_tokens[usize::from(byte)]);
+        self.merger.merge(bytes, &mut self.ids);
+    }
+}
+
+impl NamedTokens {
+    fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
+        let tokens = spec.tokens.len();
+        let checked = |name: &'static str, id: Option<u32>| match id {
+            Some(id) if id as usize >= tokens => Err(TokenizerError::IdOutOfRange { name, id, tokens }),
+            _ => Ok(id),
+        };
+        let named = Self {
+            bos: checked("bos", spec.bos)?,
+            eos: checked("eos", spec.eos)?,
+            eot: checked("eot", spec.eot)?,
+            eom: checked("eom", spec.eom)?,
+            unk: checked("unk", spec.unk)?,
+            pad: checked("pad", spec.pad)?,
+        };
+        if spec.add_bos == Some(true) && named.bos.is_none() {
+            return Err(TokenizerError::MissingToken("bos"));
+        }
+        if spec.add_eos == Some(true) && named.eos.is_none() {
+            return Err(TokenizerError::MissingToken("eos"));
+        }
+        Ok(named)
+    }
+}
+
+fn check_types(spec: &TokenizerSpec) -> Result<(), TokenizerError> {
+    let (tokens, types) = (spec.tokens.len(), spec.token_types.len());
+    if types != 0 && types != tokens {
+        return Err(TokenizerError::TypeCount { tokens, types });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! The plain description of a tokenizer that a caller fills in, and what can
+//! be wrong with it.
+
+use super::alphabet;
+
+/// Everything needed to build a [`Tokenizer`](super::Tokenizer), as a model
+/// file stores it.
+///
+/// Token strings of ordinary tokens are in the printable byte alphabet of
+/// GPT-2 (a space is `Ġ`, a line feed is `Ċ`); control and user-defined tokens
+/// are plain text.
+#[derive(Debug, Clone, Default)]
+pub struct TokenizerSpec {
+    /// The family of the algorithm; `"gpt2"` is byte-level BPE.
+    pub model: String,
+    /// The name of the pre-tokenizer, such as `"qwen2"` or `"smollm"`.
+    pub pre: String,
+    /// The text of each token, indexed by id.
+    pub tokens: Vec<String>,
+    /// The type of each token; empty means that all are [`TokenType::Normal`].
+    pub token_types: Vec<TokenType>,
+    /// The merges in order of rank, each two token strings with a space between.
+    pub merges: Vec<String>,
+    /// The beginning-of-sequence token.
+    pub bos: Option<u32>,
+    /// The end-of-sequence token.
+    pub eos: Option<u32>,
+    /// The end-of-turn token.
+    pub eot: Option<u32>,
+    /// The end-of-message token.
+    pub eom: Option<u32>,
+    /// The unknown token; byte-level encoding never emits it.
+    pub unk: Option<u32>,
+    /// The padding token.
+    pub pad: Option<u32>,
+    /// Whether encoding with specials begins with `bos`; absent means no.
+    pub add_bos: Option<bool>,
+    /// Whether encoding with specials ends with `eos`; absent means no.
+    pub add_eos: Option<bool>,
+}
+
+impl TokenizerSpec {
+    /// A byte-level specification that holds the 256 single bytes (id = byte)
+    /// and the results of `merges` in order (ids from 256 on).
+    ///
+    /// Meant for tests and small generated models. Tokens added later with
+    /// [`push_token`](Self::push_token) follow.
+    pub fn byte_level(pre: &str, merges: &[&str]) -> Self {
+        let mut spec = Self { model: "gpt2".to_owned(), pre: pre.to_owned(), ..Self::default() };
+        for byte in 0..=255u8 {
+            spec.push_token(&alphabet::char_of(byte).to_string(), TokenType::Normal);
+        }
+        for merge in merges {
+            spec.push_token(&merge.replace(' ', ""), TokenType::Normal);
+            spec.merges.push((*merge).to_owned());
+        }
+        spec
+    }
+
+    /// Appends a token and returns its id.
+    pub fn push_token(&mut self, text: &str, token_type: TokenType) -> u32 {
+        self.token_types.resize(self.tokens.len(), TokenType::Normal);
+        self.tokens.push(text.to_owned());
+        self.token_types.push(token_type);
+        (self.tokens.len() - 1) as u32
+    }
+
+    /// The type of token `id`, `Normal` where no types are given.
+    pub(super) fn token_type(&self, id: usize) -> TokenType {
+        self.token_types.get(id).copied().unwrap_or_default()
+    }
+}
+
+/// What kind of text a token stands for, with the numbers that GGUF uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+pub enum TokenType {
+    /// Ordinary text, written in the byte alphabet.
+    #[default]
+    Normal = 1,
+    /// The placeholder for what the vocabulary cannot spell; never shown.
+    Unknown = 2,
+    /// Markup of the conversation, such as `<|im_end|>`; not shown by default
+    /// and matched in text only on request.
+    Control = 3,
+    /// A token that is matched in any text before the merges run.
+    UserDefined = 4,
+    /// A hole in the vocabulary; never produced and never shown.
+    Unused = 5,
+    /// A single byte spelled `<0xHH>`.
+    Byte = 6,
+}
+
+impl TokenType {
+    /// The type with GGUF's number `value`, if there is one.
+    pub fn from_gguf(value: i64) -> Option<Self> {
+        Some(match value {
+            1 => Self::Normal,
+            2 => Self::Unknown,
+            3 => Self::Control,
+            4 => Self::UserDefined,
+            5 => Self::Unused,
+            6 => Self::Byte,
+            _ => return None,
+        })
+    }
+
+    /// Whether the token is matched in text only when specials are parsed.
+    pub(super) fn is_control(self) -> bool {
+        matches!(self, Self::Control | Self::Unknown)
+    }
+}
+
+/// Why a [`TokenizerSpec`] cannot become a tokenizer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenizerError {
+    /// The algorithm is not one that this crate implements.
+    #[error("tokenizer model '{0}' is not supported; supported: gpt2")]
+    UnknownModel(String),
+    /// The pre-tokenizer is not one that this crate implements.
+    #[error(
+        "pre-tokenizer '{name}' is not supported; supported: {supported}. \
+         If the model splits text like one of these, choose it with --tokenizer-pre"
+    )]
+    UnknownPre {
+        /// The name found in the specification.
+        name: String,
+        /// The names that would be accepted.
+        supported: String,
+    },
+    /// There are no tokens at all.
+    #[error("the vocabulary has no tokens")]
+    EmptyVocabulary,
+    /// There are more tokens, or more bytes of token text, than ids can name.
+    #[error("the vocabulary is too large")]
+    TooLarge,
+    /// The two lists that describe tokens differ in length.
+    #[error("{types} token types are given for {tokens} tokens")]
+    TypeCount {
+        /// How many tokens there are.
+        tokens: usize,
+        /// How many types there are.
+        types: usize,
+    },
+    /// One of the named tokens lies outside the vocabulary.
+    #[error("{name} token {id} is outside the vocabulary of {tokens} tokens")]
+    IdOutOfRange {
+        /// Which of the named tokens, such as `bos`.
+        name: &'static str,
+        /// The id given for it.
+        id: u32,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// A token is to be added to every text, but it is not named.
+    #[error("add_{0} is set but the vocabulary names no {0} token")]
+    MissingToken(&'static str),
+    /// A token of the byte type is not spelled `<0xHH>`.
+    #[error("byte token {id} is spelled '{text}', not <0xHH>")]
+    MalformedByte {
+        /// The id of the token.
+        id: u32,
+        /// Its text.
+        text: String,
+    },
+    /// A merge is not two token strings with one space between.
+    #[error("merge {rank} is malformed: '{text}'")]
+    MalformedMerge {
+        /// The position of the merge in the list.
+        rank: usize,
+        /// Its text.
+        text: String,
+    },
+    /// A merge names, or makes, a string that is not a token.
+    #[error("merge {rank} names '{token}', which is not in the vocabulary")]
+    UnknownMergeToken {
+        /// The position of the merge in the list.
+        rank: usize,
+        /// The string that is not a token.
+        token: String,
+    },
+}
