@@ -5,6 +5,7 @@
 
 #[allow(unsafe_code, reason = "instruction set intrinsics, each behind a proof of presence")]
 mod arch;
+pub mod limits;
 mod ops;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
 mod threads;

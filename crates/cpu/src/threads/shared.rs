@@ -118,3 +118,16 @@ impl<'a, T: Copy> SharedSlice<'a, T> {
         unsafe { std::slice::from_raw_parts_mut(self.base.add(range.start), range.len()) }
     }
 }
+
+impl<'a> SharedSlice<'a, f32> {
+    /// A matrix inside the run.
+    ///
+    /// # Panics
+    /// A row reaches past the end.
+    pub(crate) fn matrix(&self, offset: usize, stride: usize, rows: usize, width: usize) -> Rows<'a> {
+        let end = if rows == 0 { offset } else { offset + (rows - 1) * stride + width };
+        assert!(end <= self.len, "{rows} rows of {width} from {offset} on in {} elements", self.len);
+        // SAFETY: in bounds of this view, whose promise the matrix inherits.
+        unsafe { Rows::new(self.base.add(offset), stride, rows, width) }
+    }
+}
