@@ -185,10 +185,8 @@ fn message_value(message: &Message, mapper: &dyn TextMapper, tag: Option<char>) 
         };
         (converter.text(key), value)
     });
-    [(Value::from("role"), converter.text(&message.role)), (Value::from("content"), content)]
-        .into_iter()
-        .chain(fields)
-        .collect()
+    let own = [(Value::from("role"), converter.text(&message.role)), (Value::from("content"), content)];
+    Value::from_pairs(own.into_iter().chain(fields))
 }
 
 /// The content as one text, if it is text at all.
@@ -238,7 +236,8 @@ impl Converter<'_> {
             Json::String(text) => self.text(text),
             Json::Array(items) => items.iter().map(|item| self.value(item)).collect(),
             Json::Object(entries) => {
-                entries.iter().map(|(key, value)| (self.text(key), self.value(value))).collect()
+                let entries = entries.iter();
+                Value::from_pairs(entries.map(|(key, value)| (self.text(key), self.value(value))))
             }
         }
     }

@@ -88,7 +88,8 @@ impl ChatTemplate {
             ("strftime_now", Some(environment::strftime_now(input.now))),
         ];
         let context = context.into_iter().filter_map(|(key, value)| Some((Value::from(key), value?)));
-        let context: Value = message::variables(input, mapper, tag).chain(context).collect();
+        let variables = message::variables(input, mapper, tag);
+        let context = Value::from_pairs(variables.chain(context));
         let template = self.environment.get_template(NAME)?;
         Ok(template.render(context)?)
     }

@@ -111,22 +111,24 @@ fn lowest(pairs: &[Option<Merge>]) -> Option<(usize, Merge)> {
 /// `n log n` steps: a heap of candidate pairs over a linked list of tokens.
 fn merge_by_heap(merges: &Merges, ids: &[u32]) -> Vec<u32> {
     let mut list = LinkedTokens::new(ids);
-    let mut heap = BinaryHeap::new();
-    let candidate = |list: &LinkedTokens, left: usize| {
+    let pair_at = |list: &LinkedTokens, left: usize| {
         let right = list.next(left)?;
-        let merge = merges.get(list.ids[left], list.ids[right])?;
-        Some(Reverse((merge.rank, left, right, merge.id)))
+        merges.get(list.ids[left], list.ids[right])
     };
-    heap.extend((0..ids.len()).filter_map(|at| candidate(&list, at)));
-    while let Some(popped) = heap.pop() {
-        let Reverse((_, left, _, id)) = popped;
-        // An entry is stale when either token has changed since; then another
-        // entry stands for the pair that is there now.
-        if candidate(&list, left) != Some(popped) {
+    let candidate = |list: &LinkedTokens, left: usize| {
+        let merge = pair_at(list, left)?;
+        Some(Reverse((merge.rank, left)))
+    };
+    let first = (0..ids.len()).filter_map(|left| candidate(&list, left));
+    let mut heap: BinaryHeap<_> = first.collect();
+    while let Some(Reverse((rank, left))) = heap.pop() {
+        // An entry is stale when another pair stands at its place by now; then
+        // another entry stands for that pair.
+        let Some(merge) = pair_at(&list, left).filter(|merge| merge.rank == rank) else {
             continue;
-        }
-        list.merge(left, id);
-        heap.extend(list.previous(left).and_then(|at| candidate(&list, at)));
+        };
+        list.merge(left, merge.id);
+        heap.extend(list.previous(left).and_then(|before| candidate(&list, before)));
         heap.extend(candidate(&list, left));
     }
     list.into_ids()
