@@ -1,8 +1,9 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use minfer_tensor::DType;
 
-use crate::{Op, TensorDesc};
+use crate::{Mask, Op, TensorDesc};
 
 /// Index of a value in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +37,15 @@ impl WeightDesc {
     /// Rows: the product of all dimensions but the last.
     pub fn rows(&self) -> u32 {
         self.dims.iter().rev().skip(1).product()
+    }
+
+    /// Bytes of the stored elements.
+    ///
+    /// # Panics
+    /// Rows are not whole blocks; [`Program::verify`] refuses such a weight.
+    pub fn bytes(&self) -> u64 {
+        let row = self.dtype.row_bytes(u64::from(self.columns())).expect("verified rows are whole blocks");
+        row * u64::from(self.rows())
     }
 }
 
@@ -102,4 +112,58 @@ impl Program {
     pub fn weight(&self, id: WeightId) -> &WeightDesc {
         &self.weights[id.0 as usize]
     }
+
+    /// Weights that a graph names, each once, ascending.
+    pub fn used_weights(&self) -> Vec<WeightId> {
+        let nodes = self.body.nodes.iter().chain(&self.head.nodes);
+        let used: BTreeSet<WeightId> = nodes.flat_map(|node| node.op.weights()).collect();
+        used.into_iter().collect()
+    }
+
+    /// Tokens that every embedding table of the body has a row for; `u32::MAX` for a body without one.
+    pub fn input_vocabulary(&self) -> u32 {
+        let tables = self.body.nodes.iter().filter_map(|node| match node.op {
+            Op::Embed { table } => Some(self.weight(table).rows()),
+            _ => None,
+        });
+        tables.min().unwrap_or(u32::MAX)
+    }
+
+    /// Layers whose K and V the body stores, ascending, with the positions that their readers see.
+    pub fn kv_layers(&self) -> Vec<KvLayer> {
+        let mut layers: BTreeMap<u32, KvLayer> = BTreeMap::new();
+        for node in &self.body.nodes {
+            let (layer, kv_heads, k_dim, v_dim) = match &node.op {
+                Op::KvStore { layer, kv_heads, k_dim, v_dim } => (*layer, *kv_heads, *k_dim, *v_dim),
+                Op::RopeStore(spec) => (spec.layer, spec.kv_heads, spec.k_dim, spec.v_dim),
+                Op::Attention(spec) => {
+                    if let Some(layer) = layers.get_mut(&spec.layer) {
+                        layer.window = match (spec.mask, layer.window) {
+                            (Mask::Window(window), Some(widest)) => Some(widest.max(window)),
+                            _ => None,
+                        };
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            layers.insert(layer, KvLayer { layer, kv_heads, k_dim, v_dim, window: Some(0) });
+        }
+        layers.into_values().collect()
+    }
+}
+
+/// What a layer keeps in the KV cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvLayer {
+    /// The model's layer number.
+    pub layer: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Elements of a K head.
+    pub k_dim: u32,
+    /// Elements of a V head.
+    pub v_dim: u32,
+    /// The widest window of its readers; none when a reader sees every position.
+    pub window: Option<u32>,
 }

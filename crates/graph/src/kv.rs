@@ -1,5 +1,8 @@
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+
+use crate::{KvLayer, Program};
 
 /// How the elements of a cached row are stored. It decides the arithmetic of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -75,6 +78,29 @@ pub enum KvSpecError {
     /// Positions of a block.
     #[error("a KV block of {0} positions is not a power of two from 16 to 4096")]
     BlockTokens(u32),
+    /// One number of blocks for each group.
+    #[error("{groups} KV groups have {limits} block limits")]
+    BlockLimits {
+        /// Groups.
+        groups: usize,
+        /// Limits.
+        limits: usize,
+    },
+    /// Cells are counted in 32 bits.
+    #[error(
+        "KV group {group}: {blocks} blocks of {block_tokens} positions are more cells than 32 bits count"
+    )]
+    TooManyCells {
+        /// The group.
+        group: usize,
+        /// Its blocks.
+        blocks: u32,
+        /// Positions of a block.
+        block_tokens: u32,
+    },
+    /// A layer in two groups.
+    #[error("layer {0} is in the KV cache twice")]
+    LayerTwice(u32),
     /// bf16 pair dots need whole pairs.
     #[error("bf16 KV rows need an even head dim, this model has {0}")]
     OddDim(u32),
@@ -188,7 +214,72 @@ pub struct KvSpec {
     pub max_blocks: Vec<u32>,
 }
 
+/// What is chosen about a KV cache; the rest follows from the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvChoice {
+    /// Storage of K rows.
+    pub k_format: KvFormat,
+    /// Storage of V rows.
+    pub v_format: KvFormat,
+    /// Order of elements inside a block.
+    pub layout: KvLayout,
+    /// Positions of a block.
+    pub block_tokens: u32,
+    /// Blocks that the arena reserves for each group.
+    pub max_blocks: u32,
+}
+
 impl KvSpec {
+    /// The groups that a program needs: layers of one geometry and one window form a group, ordered by their first layer.
+    pub fn for_program(program: &Program, choice: KvChoice) -> KvSpec {
+        let mut groups: Vec<(KvLayer, Vec<u32>)> = Vec::new();
+        for layer in program.kv_layers() {
+            let alike =
+                |(first, _): &&mut (KvLayer, Vec<u32>)| KvLayer { layer: first.layer, ..layer } == *first;
+            match groups.iter_mut().find(alike) {
+                Some((_, layers)) => layers.push(layer.layer),
+                None => groups.push((layer, vec![layer.layer])),
+            }
+        }
+        let spec = |(first, layers): (KvLayer, Vec<u32>)| KvGroupSpec {
+            layers,
+            kv_heads: first.kv_heads,
+            k_dim: first.k_dim,
+            v_dim: first.v_dim,
+            k_format: choice.k_format,
+            v_format: choice.v_format,
+            layout: choice.layout,
+            block_tokens: choice.block_tokens,
+        };
+        let groups: Vec<KvGroupSpec> = groups.into_iter().map(spec).collect();
+        KvSpec { max_blocks: vec![choice.max_blocks; groups.len()], groups }
+    }
+
+    /// Checks what the numbers must obey.
+    ///
+    /// # Errors
+    /// A group breaks a rule ([`KvGroupSpec::validate`]), a layer is in two groups, or cells overflow 32 bits.
+    pub fn validate(&self) -> Result<(), KvSpecError> {
+        if self.groups.len() != self.max_blocks.len() {
+            return Err(KvSpecError::BlockLimits {
+                groups: self.groups.len(),
+                limits: self.max_blocks.len(),
+            });
+        }
+        let mut layers = BTreeSet::new();
+        for (group, (spec, &blocks)) in self.groups.iter().zip(&self.max_blocks).enumerate() {
+            spec.validate()?;
+            let block_tokens = spec.block_tokens;
+            if blocks.checked_mul(block_tokens).is_none() {
+                return Err(KvSpecError::TooManyCells { group, blocks, block_tokens });
+            }
+            if let Some(&layer) = spec.layers.iter().find(|&&layer| !layers.insert(layer)) {
+                return Err(KvSpecError::LayerTwice(layer));
+            }
+        }
+        Ok(())
+    }
+
     /// The group of a layer and the layer's index inside it.
     pub fn locate(&self, layer: u32) -> Option<(usize, usize)> {
         self.groups.iter().enumerate().find_map(|(group, spec)| {

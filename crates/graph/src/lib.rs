@@ -8,21 +8,30 @@
 pub mod backend;
 mod batch;
 pub mod builder;
+pub mod check;
 mod dim;
+pub mod executor;
 mod graph;
 mod kv;
 mod op;
+pub mod passes;
+pub mod place;
 pub mod plan;
 pub mod verify;
 
 pub use backend::{Backend, BackendError, Support};
 pub use batch::{Batch, KvGroupBatch, SequenceView};
 pub use builder::{GraphBuilder, ProgramBuilder};
+pub use check::{BatchCheck, BatchError};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};
-pub use graph::{Graph, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
-pub use kv::{KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
+pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats};
+pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
+pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
 pub use op::{
     Activation, AttentionSpec, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op, RopePairs,
     RopeSpec, RopeStoreSpec,
 };
+pub use passes::{Rewrite, RewriteError, RewriteReport};
+pub use place::{PlaceError, Placement, Split};
+pub use plan::{Location, Plan};
 pub use verify::{Fault, VerifyError};

@@ -1,0 +1,263 @@
+//! Whether a batch may be given to a backend: a backend trusts every number of a batch that passed.
+
+use crate::{Batch, Extents, KvGroupBatch, KvSpec};
+
+/// What stands against a batch. Nothing has run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BatchError {
+    /// No tokens or no sequences.
+    #[error("the batch is empty")]
+    Empty,
+    /// More of something than was planned for.
+    #[error("the batch has {found} {what}, planned are at most {limit}")]
+    TooMany {
+        /// `tokens`, `sequences` or `output rows`.
+        what: &'static str,
+        /// In the batch.
+        found: usize,
+        /// Planned.
+        limit: u32,
+    },
+    /// Two lists that must be of one length.
+    #[error("{what}: {found} entries, expected {expected}")]
+    Length {
+        /// Which list.
+        what: String,
+        /// Entries that it must have.
+        expected: usize,
+        /// Entries that it has.
+        found: usize,
+    },
+    /// A token outside the vocabulary.
+    #[error("row {row}: token {token} is outside of the vocabulary of {vocabulary}")]
+    Token {
+        /// The row.
+        row: usize,
+        /// The token id.
+        token: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: u32,
+    },
+    /// Rows that do not follow on the previous sequence's, or are none.
+    #[error(
+        "sequence {sequence} has rows {start}..{end}, expected one or more from {expected} on, within {tokens}"
+    )]
+    SequenceRows {
+        /// The sequence's index in the batch.
+        sequence: usize,
+        /// Its first row.
+        start: u32,
+        /// One past its last row.
+        end: u32,
+        /// Where it must start.
+        expected: u32,
+        /// Rows of the batch.
+        tokens: usize,
+    },
+    /// The last sequence ends before the last row.
+    #[error("the sequences cover {covered} of {tokens} rows")]
+    Uncovered {
+        /// Rows covered.
+        covered: u32,
+        /// Rows of the batch.
+        tokens: usize,
+    },
+    /// A position that does not follow the cached ones.
+    #[error("row {row} (sequence {sequence}) is at position {found}, expected {expected}")]
+    Position {
+        /// The row.
+        row: usize,
+        /// The sequence's index in the batch.
+        sequence: usize,
+        /// Cached positions plus the row's index in its sequence.
+        expected: u64,
+        /// The position given.
+        found: u32,
+    },
+    /// A block table that ends before the sequence does.
+    #[error(
+        "group {group}, sequence {sequence}: {found} blocks hold less than {length} positions, {expected} are needed"
+    )]
+    ShortTable {
+        /// The KV group.
+        group: usize,
+        /// The sequence's index in the batch.
+        sequence: usize,
+        /// Positions once this step's rows are stored.
+        length: u64,
+        /// Blocks needed.
+        expected: usize,
+        /// Blocks given.
+        found: usize,
+    },
+    /// A block beyond the arena.
+    #[error("group {group}, sequence {sequence}: block {block} is outside of the arena of {blocks} blocks")]
+    Block {
+        /// The KV group.
+        group: usize,
+        /// The sequence's index in the batch.
+        sequence: usize,
+        /// The block.
+        block: u32,
+        /// Blocks of the group.
+        blocks: u32,
+    },
+    /// A cell that is not where the block table puts the row's position.
+    #[error("group {group}, row {row}: cell {found}, the block table says {expected}")]
+    Cell {
+        /// The KV group.
+        group: usize,
+        /// The row.
+        row: usize,
+        /// By the block table.
+        expected: u64,
+        /// The cell given.
+        found: u32,
+    },
+    /// Two rows that would be stored in one cell.
+    #[error("group {group}: two rows go to cell {cell}")]
+    SharedCell {
+        /// The KV group.
+        group: usize,
+        /// The cell.
+        cell: u32,
+    },
+    /// An output row beyond the batch.
+    #[error("output row {row} is outside of the {tokens} rows of the batch")]
+    OutputRow {
+        /// The row asked for.
+        row: u32,
+        /// Rows of the batch.
+        tokens: usize,
+    },
+}
+
+/// What batches are held against; keeps scratch memory between checks.
+#[derive(Debug)]
+pub struct BatchCheck {
+    extents: Extents,
+    vocabulary: u32,
+    spec: KvSpec,
+    cells: Vec<u32>,
+}
+
+impl BatchCheck {
+    /// Limits of batches for a program of `vocabulary` tokens over an arena of `spec`.
+    pub fn new(extents: Extents, vocabulary: u32, spec: KvSpec) -> BatchCheck {
+        BatchCheck { extents, vocabulary, spec, cells: Vec::with_capacity(extents.tokens as usize) }
+    }
+
+    /// Checks a batch for a run of the body. Any number of output rows may be named.
+    ///
+    /// # Errors
+    /// The first contradiction found.
+    pub fn body(&mut self, batch: &Batch<'_>) -> Result<(), BatchError> {
+        let tokens = batch.token_ids.len();
+        if tokens == 0 || batch.sequences.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        at_most("tokens", tokens, self.extents.tokens)?;
+        at_most("sequences", batch.sequences.len(), self.extents.sequences)?;
+        expect_length("positions", batch.positions.len(), tokens)?;
+        expect_length("KV groups", batch.kv.len(), self.spec.groups.len())?;
+        let vocabulary = self.vocabulary;
+        if let Some(row) = batch.token_ids.iter().position(|&token| token >= vocabulary) {
+            return Err(BatchError::Token { row, token: batch.token_ids[row], vocabulary });
+        }
+        check_sequences(batch)?;
+        for (group, rows) in batch.kv.iter().enumerate() {
+            self.group(batch, group, rows)?;
+        }
+        check_output_rows(batch)
+    }
+
+    /// Checks the output rows of a batch, already checked for the body, for one run of the head.
+    ///
+    /// # Errors
+    /// No output rows, too many, or one outside of the batch.
+    pub fn head(&self, batch: &Batch<'_>) -> Result<(), BatchError> {
+        if batch.output_rows.is_empty() {
+            return Err(BatchError::Empty);
+        }
+        at_most("output rows", batch.output_rows.len(), self.extents.rows)?;
+        check_output_rows(batch)
+    }
+
+    fn group(&mut self, batch: &Batch<'_>, group: usize, rows: &KvGroupBatch<'_>) -> Result<(), BatchError> {
+        expect_length(&format!("cells of group {group}"), rows.cells.len(), batch.token_ids.len())?;
+        let what = format!("block tables of group {group}");
+        expect_length(&what, rows.block_tables.len(), batch.sequences.len())?;
+        let block_tokens = self.spec.groups[group].block_tokens;
+        let blocks = self.spec.max_blocks[group];
+        for (sequence, (view, &table)) in batch.sequences.iter().zip(rows.block_tables).enumerate() {
+            let length = u64::from(view.cached) + u64::from(view.rows.end - view.rows.start);
+            let needed = length.div_ceil(u64::from(block_tokens)) as usize;
+            if table.len() < needed {
+                let found = table.len();
+                return Err(BatchError::ShortTable { group, sequence, length, expected: needed, found });
+            }
+            if let Some(&block) = table[..needed].iter().find(|&&block| block >= blocks) {
+                return Err(BatchError::Block { group, sequence, block, blocks });
+            }
+            for row in view.rows.start as usize..view.rows.end as usize {
+                let position = batch.positions[row];
+                let block = table[(position / block_tokens) as usize];
+                let expected =
+                    u64::from(block) * u64::from(block_tokens) + u64::from(position % block_tokens);
+                let found = rows.cells[row];
+                if u64::from(found) != expected {
+                    return Err(BatchError::Cell { group, row, expected, found });
+                }
+            }
+        }
+        self.cells.clear();
+        self.cells.extend_from_slice(rows.cells);
+        self.cells.sort_unstable();
+        match self.cells.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(BatchError::SharedCell { group, cell: pair[0] }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_sequences(batch: &Batch<'_>) -> Result<(), BatchError> {
+    let tokens = batch.token_ids.len();
+    let mut expected = 0;
+    for (sequence, view) in batch.sequences.iter().enumerate() {
+        let (start, end) = (view.rows.start, view.rows.end);
+        if start != expected || end <= start || end as usize > tokens {
+            return Err(BatchError::SequenceRows { sequence, start, end, expected, tokens });
+        }
+        for row in start..end {
+            let position = u64::from(view.cached) + u64::from(row - start);
+            let found = batch.positions[row as usize];
+            if u64::from(found) != position {
+                return Err(BatchError::Position { row: row as usize, sequence, expected: position, found });
+            }
+        }
+        expected = end;
+    }
+    match expected as usize == tokens {
+        true => Ok(()),
+        false => Err(BatchError::Uncovered { covered: expected, tokens }),
+    }
+}
+
+fn check_output_rows(batch: &Batch<'_>) -> Result<(), BatchError> {
+    let tokens = batch.token_ids.len();
+    match batch.output_rows.iter().find(|&&row| row as usize >= tokens) {
+        Some(&row) => Err(BatchError::OutputRow { row, tokens }),
+        None => Ok(()),
+    }
+}
+
+fn at_most(what: &'static str, found: usize, limit: u32) -> Result<(), BatchError> {
+    if found > limit as usize { Err(BatchError::TooMany { what, found, limit }) } else { Ok(()) }
+}
+
+fn expect_length(what: &str, found: usize, expected: usize) -> Result<(), BatchError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(BatchError::Length { what: what.to_owned(), expected, found })
+}

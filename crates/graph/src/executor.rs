@@ -1,0 +1,339 @@
+//! Runs a program on a backend: everything that can be decided at load is decided once, in [`Executor::new`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::backend::{
+    Backend, BackendError, Buffer, Compiled, KvArena, LoadedWeights, Support, WeightSource,
+};
+use crate::check::{BatchCheck, BatchError};
+use crate::passes::{self, RewriteError, RewriteReport};
+use crate::place::{self, PlaceError, Placement};
+use crate::plan::Plan;
+use crate::{Batch, Extents, Graph, KvSpec, KvSpecError, Program, VerifyError};
+
+/// What is chosen at load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorConfig {
+    /// The largest step: memory is planned for it.
+    pub extents: Extents,
+    /// Names of rewrites that stay off ([`passes::names`]).
+    pub rewrites_off: Vec<String>,
+}
+
+/// Why a program could not be made ready, or a step could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecutorError {
+    /// The program breaks a rule of graphs.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+    /// A rewrite is unknown or broken.
+    #[error(transparent)]
+    Rewrite(#[from] RewriteError),
+    /// An operation that the backend does not run.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The KV cache's numbers.
+    #[error(transparent)]
+    KvSpec(#[from] KvSpecError),
+    /// The KV cache does not fit the program.
+    #[error("the KV cache does not fit the program: {0}")]
+    KvMismatch(String),
+    /// Planned extents of nothing.
+    #[error("planned extents must be at least 1: {0:?}")]
+    Extents(Extents),
+    /// A weight whose bytes are not what its description says.
+    #[error("weight {name} ({desc}) has {found} bytes, expected {expected}")]
+    WeightBytes {
+        /// The weight's name.
+        name: String,
+        /// Its type and shape.
+        desc: String,
+        /// By type and shape.
+        expected: u64,
+        /// In the source.
+        found: u64,
+    },
+    /// A batch that contradicts itself or the plan. Nothing has run.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The head was asked before a body has succeeded on as many rows.
+    #[error("the head needs the body's output for {asked} rows, there are {present}")]
+    NoHidden {
+        /// Rows of the batch.
+        asked: usize,
+        /// Rows of the last body run; 0 when it failed.
+        present: usize,
+    },
+    /// Logits of a row that the last head run did not compute.
+    #[error("logits of row {row} were asked for, the last run of the head computed {present}")]
+    NoLogits {
+        /// The row asked for.
+        row: usize,
+        /// Rows computed; 0 when it failed.
+        present: usize,
+    },
+    /// The backend failed.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+}
+
+/// Counters and sizes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExecutorStats {
+    /// Graphs taken in: 2 for the life of an executor.
+    pub graph_builds: u64,
+    /// Graphs lowered by the backend: 2 for the life of an executor.
+    pub compiles: u64,
+    /// Successful runs of the body.
+    pub body_runs: u64,
+    /// Successful runs of the head.
+    pub head_runs: u64,
+    /// Tokens that went through the body.
+    pub tokens: u64,
+    /// Rows that went through the head.
+    pub rows: u64,
+    /// What the rewrites did.
+    pub rewrites: RewriteReport,
+    /// Bytes of workspace that the backend holds for both graphs.
+    pub workspace_bytes: u64,
+    /// Bytes of workspace if every value had memory of its own.
+    pub naive_workspace_bytes: u64,
+    /// Bytes of the weights as the backend keeps them.
+    pub weight_bytes: u64,
+}
+
+/// A program on a backend, ready to run steps.
+///
+/// A step is one [`run_body`](Executor::run_body), then any number of [`run_head`](Executor::run_head) over parts of the
+/// rows.
+pub struct Executor {
+    program: Program,
+    body: Box<dyn Compiled>,
+    head: Box<dyn Compiled>,
+    arena: Box<dyn KvArena>,
+    hidden: Box<dyn Buffer>,
+    logits: Box<dyn Buffer>,
+    /// Kept for as long as the compiled graphs may read them.
+    _weights: Box<dyn LoadedWeights>,
+    backend: Arc<dyn Backend>,
+    check: BatchCheck,
+    extents: Extents,
+    vocabulary: u32,
+    placements: [Placement; 2],
+    plans: [Plan; 2],
+    stats: ExecutorStats,
+    hidden_rows: usize,
+    logits_rows: usize,
+}
+
+impl Executor {
+    /// Verifies, rewrites, places, loads, plans and compiles.
+    ///
+    /// # Errors
+    /// See [`ExecutorError`]; nothing stays taken.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        mut program: Program,
+        source: &dyn WeightSource,
+        kv: KvSpec,
+        config: ExecutorConfig,
+    ) -> Result<Executor, ExecutorError> {
+        let extents = config.extents;
+        if extents.tokens == 0 || extents.rows == 0 || extents.sequences == 0 {
+            return Err(ExecutorError::Extents(extents));
+        }
+        program.verify()?;
+        check_kv(&program, &kv)?;
+        let rewrites = rewrite(backend.as_ref(), &mut program, &kv, &config.rewrites_off)?;
+        let placements = place::place(&program, &kv, &[backend.as_ref()])?;
+        check_weight_bytes(&program, source)?;
+        let weights = backend.load(&program, source)?;
+        let plans = [Plan::make(&program.body, extents), Plan::make(&program.head, extents)];
+        let compile = |graph, plan| backend.compile(&program, graph, plan, weights.as_ref(), &kv);
+        let body = compile(&program.body, &plans[0])?;
+        let head = compile(&program.head, &plans[1])?;
+        let hidden = backend.buffer(plans[0].external_bytes[0])?;
+        let logits = backend.buffer(plans[1].external_bytes[1])?;
+        let arena = backend.kv_arena(&kv)?;
+        let vocabulary = program.head.value(program.head.outputs[0]).width();
+        let stats = ExecutorStats {
+            graph_builds: 2,
+            compiles: 2,
+            rewrites,
+            workspace_bytes: body.workspace_bytes() + head.workspace_bytes(),
+            naive_workspace_bytes: plans.iter().map(|plan| plan.naive_bytes).sum(),
+            weight_bytes: weights.resident_bytes(),
+            ..ExecutorStats::default()
+        };
+        Ok(Executor {
+            check: BatchCheck::new(extents, program.input_vocabulary(), kv),
+            program,
+            body,
+            head,
+            arena,
+            hidden,
+            logits,
+            _weights: weights,
+            backend,
+            extents,
+            vocabulary,
+            placements,
+            plans,
+            stats,
+            hidden_rows: 0,
+            logits_rows: 0,
+        })
+    }
+
+    /// Feeds this step's tokens: stores their K and V and keeps their hidden rows for the head.
+    ///
+    /// # Errors
+    /// The batch is refused and nothing has run, or the backend failed: then the cells of this batch hold nothing of use.
+    pub fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        self.check.body(batch)?;
+        // Cleared first, so that neither an error nor a panic leaves rows that look valid.
+        self.hidden_rows = 0;
+        self.logits_rows = 0;
+        self.body.submit(batch, self.arena.as_mut(), &mut [self.hidden.as_mut()])?;
+        self.body.wait()?;
+        self.hidden_rows = batch.token_ids.len();
+        self.stats.body_runs += 1;
+        self.stats.tokens += batch.token_ids.len() as u64;
+        Ok(())
+    }
+
+    /// Computes logits for the batch's output rows, at most [`Extents::rows`] of them. The batch is the body's; only its
+    /// output rows may differ.
+    ///
+    /// # Errors
+    /// No output rows or too many, no body has run on these rows, or the backend failed.
+    pub fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
+        let asked = batch.token_ids.len();
+        if asked != self.hidden_rows || asked == 0 {
+            return Err(ExecutorError::NoHidden { asked, present: self.hidden_rows });
+        }
+        self.check.head(batch)?;
+        self.logits_rows = 0;
+        let externals: &mut [&mut dyn Buffer] = &mut [self.hidden.as_mut(), self.logits.as_mut()];
+        self.head.submit(batch, self.arena.as_mut(), externals)?;
+        self.head.wait()?;
+        self.logits_rows = batch.output_rows.len();
+        self.stats.head_runs += 1;
+        self.stats.rows += batch.output_rows.len() as u64;
+        Ok(())
+    }
+
+    /// Logits of the `row`-th output row of the last head run, one for each token of the vocabulary. Borrowed where the
+    /// backend's memory is the host's own.
+    ///
+    /// # Errors
+    /// The last head run did not compute that row, or the device failed.
+    pub fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ExecutorError> {
+        if row >= self.logits_rows {
+            return Err(ExecutorError::NoLogits { row, present: self.logits_rows });
+        }
+        let width = self.vocabulary as usize;
+        let first = row * width;
+        if let Some(all) = self.logits.host_f32() {
+            return Ok(Cow::Borrowed(&all[first..first + width]));
+        }
+        let mut copy = vec![0.0; width];
+        self.logits.read_f32(first, &mut copy)?;
+        Ok(Cow::Owned(copy))
+    }
+
+    /// The arena that the engine's store commits and releases blocks of.
+    pub fn arena(&mut self) -> &mut dyn KvArena {
+        self.arena.as_mut()
+    }
+
+    /// The geometry of the arena.
+    pub fn kv_spec(&self) -> &KvSpec {
+        self.arena.spec()
+    }
+
+    /// The program as it runs, after rewriting.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The largest step that was planned for.
+    pub fn extents(&self) -> Extents {
+        self.extents
+    }
+
+    /// Logits of a row.
+    pub fn vocabulary(&self) -> u32 {
+        self.vocabulary
+    }
+
+    /// The backend that runs it.
+    pub fn backend(&self) -> &dyn Backend {
+        self.backend.as_ref()
+    }
+
+    /// Counters and sizes.
+    pub fn stats(&self) -> &ExecutorStats {
+        &self.stats
+    }
+
+    /// Placements of the body and of the head.
+    pub fn placements(&self) -> &[Placement; 2] {
+        &self.placements
+    }
+
+    /// Memory plans of the body and of the head.
+    pub fn plans(&self) -> &[Plan; 2] {
+        &self.plans
+    }
+}
+
+fn rewrite(
+    backend: &dyn Backend,
+    program: &mut Program,
+    kv: &KvSpec,
+    off: &[String],
+) -> Result<RewriteReport, ExecutorError> {
+    let rewrites = passes::enabled(off)?;
+    let weights = program.weights.clone();
+    let accept =
+        |graph: &Graph, node: &_| -> Support { place::node_support(backend, graph, node, &weights, kv) };
+    let report = passes::rewrite(program, &rewrites, &accept)?;
+    program.verify()?;
+    Ok(report)
+}
+
+/// Every layer that the body stores or reads has its place in the cache, with the same geometry.
+fn check_kv(program: &Program, kv: &KvSpec) -> Result<(), ExecutorError> {
+    kv.validate()?;
+    for layer in program.kv_layers() {
+        let mismatch = |text: String| Err(ExecutorError::KvMismatch(text));
+        let Some((group, _)) = kv.locate(layer.layer) else {
+            return mismatch(format!("layer {} has no group", layer.layer));
+        };
+        let spec = &kv.groups[group];
+        let have = [spec.kv_heads, spec.k_dim, spec.v_dim];
+        let want = [layer.kv_heads, layer.k_dim, layer.v_dim];
+        if have != want {
+            return mismatch(format!(
+                "layer {} stores [kv_heads, k_dim, v_dim] {want:?}, group {group} has {have:?}",
+                layer.layer
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_weight_bytes(program: &Program, source: &dyn WeightSource) -> Result<(), ExecutorError> {
+    for id in program.used_weights() {
+        let weight = program.weight(id);
+        let expected = weight.bytes();
+        let found = source.bytes(id).len() as u64;
+        if found != expected {
+            let (name, desc) = (weight.name.clone(), weight.to_string());
+            return Err(ExecutorError::WeightBytes { name, desc, expected, found });
+        }
+    }
+    Ok(())
+}

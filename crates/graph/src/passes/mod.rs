@@ -1,0 +1,213 @@
+//! Rewrites: named patches that make a graph cheaper and never change its meaning.
+//!
+//! The plain composition of operations stays valid and runnable; every rewrite can be switched off by name.
+
+mod add_norm;
+mod merge_linears;
+mod patch;
+mod rope_store;
+mod views;
+
+use crate::backend::Support;
+use crate::{Graph, Node, NodeId, Program, VerifyError, WeightDesc};
+
+pub use patch::{Patch, Site};
+
+/// A named rule: from a node to the patch that improves the graph there.
+#[derive(Debug, Clone, Copy)]
+pub struct Rewrite {
+    /// How it is switched off and counted.
+    pub name: &'static str,
+    /// The patch for a node, if the rule applies there.
+    pub find: fn(&Site<'_>, NodeId) -> Option<Patch>,
+}
+
+/// Every rewrite, in the order in which they are tried.
+pub const REWRITES: [Rewrite; 5] = [
+    Rewrite { name: "merge_linears", find: merge_linears::find },
+    Rewrite { name: "add_norm", find: add_norm::find },
+    Rewrite { name: "rope_store", find: rope_store::find },
+    Rewrite { name: "fold_view", find: views::fold },
+    Rewrite { name: "dead_view", find: views::dead },
+];
+
+/// What the rewrites did to a program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RewriteReport {
+    /// For each rewrite that was on, in order, how often it was applied.
+    pub applied: Vec<(&'static str, usize)>,
+    /// Patches that were left out because the device does not run what they make.
+    pub refused: Vec<RefusedPatch>,
+}
+
+impl RewriteReport {
+    /// How often a rewrite was applied.
+    pub fn count(&self, name: &str) -> usize {
+        self.applied.iter().find(|(rewrite, _)| *rewrite == name).map_or(0, |&(_, count)| count)
+    }
+}
+
+/// A patch whose result the device does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedPatch {
+    /// The rewrite.
+    pub rewrite: &'static str,
+    /// The node that the patch would have made.
+    pub node: String,
+    /// What the device says.
+    pub reason: String,
+}
+
+/// Why a program could not be rewritten.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RewriteError {
+    /// A name that is not in the list.
+    #[error("unknown rewrite {name:?} (choose from {})", names().join(", "))]
+    Unknown {
+        /// The name that was given.
+        name: String,
+    },
+    /// A rule has made a graph that breaks the specification: a bug of the rule.
+    #[error("rewrite {rewrite} at {node}: {error}")]
+    Broken {
+        /// The rule.
+        rewrite: &'static str,
+        /// The node that it was applied to.
+        node: String,
+        /// What is broken.
+        error: VerifyError,
+    },
+    /// Rules that undo each other.
+    #[error("{graph}: the rewrites do not come to rest; the last was {rewrite}")]
+    Endless {
+        /// The graph.
+        graph: String,
+        /// The rule applied last.
+        rewrite: &'static str,
+    },
+}
+
+/// The names of [`REWRITES`].
+pub fn names() -> Vec<&'static str> {
+    REWRITES.iter().map(|rewrite| rewrite.name).collect()
+}
+
+/// The rewrites without those named in `off`.
+///
+/// # Errors
+/// A name that is not in the list.
+pub fn enabled(off: &[String]) -> Result<Vec<Rewrite>, RewriteError> {
+    if let Some(name) = off.iter().find(|name| !names().contains(&name.as_str())) {
+        return Err(RewriteError::Unknown { name: name.clone() });
+    }
+    Ok(REWRITES.into_iter().filter(|rewrite| !off.iter().any(|name| name == rewrite.name)).collect())
+}
+
+/// Asked for every node that a patch would make: the graph with the patch applied, and the node in it.
+pub type Accept<'a> = dyn Fn(&Graph, &Node) -> Support + 'a;
+
+/// Applies rewrites to both graphs of a program until none applies. Patches with a node that `accept` does not support are
+/// left out and reported.
+///
+/// # Errors
+/// A rule is broken. With debug assertions the graph is verified after each patch, else once at the end.
+pub fn rewrite(
+    program: &mut Program,
+    rewrites: &[Rewrite],
+    accept: &Accept<'_>,
+) -> Result<RewriteReport, RewriteError> {
+    let applied = rewrites.iter().map(|rewrite| (rewrite.name, 0)).collect();
+    let mut report = RewriteReport { applied, refused: Vec::new() };
+    for graph in [&mut program.body, &mut program.head] {
+        rewrite_graph(graph, &program.weights, rewrites, accept, &mut report)?;
+    }
+    Ok(report)
+}
+
+/// [`rewrite`] with nothing refused.
+///
+/// # Errors
+/// A rule is broken.
+pub fn rewrite_all(program: &mut Program, rewrites: &[Rewrite]) -> Result<RewriteReport, RewriteError> {
+    rewrite(program, rewrites, &|_, _| Support::Supported)
+}
+
+fn rewrite_graph(
+    graph: &mut Graph,
+    weights: &[WeightDesc],
+    rewrites: &[Rewrite],
+    accept: &Accept<'_>,
+    report: &mut RewriteReport,
+) -> Result<(), RewriteError> {
+    let limit = 16 * (graph.nodes.len() + 16);
+    let mut patches = 0;
+    loop {
+        let before = patches;
+        for (index, rewrite) in rewrites.iter().enumerate() {
+            let refused = report.refused.len();
+            let count = sweep(graph, weights, rewrite, accept, &mut report.refused)?;
+            // A later sweep meets the same refusals again.
+            let fresh = report.refused.split_off(refused);
+            for refusal in fresh {
+                if !report.refused.contains(&refusal) {
+                    report.refused.push(refusal);
+                }
+            }
+            report.applied[index].1 += count;
+            patches += count;
+            if patches > limit {
+                return Err(RewriteError::Endless { graph: graph.name.clone(), rewrite: rewrite.name });
+            }
+        }
+        if patches == before {
+            graph.drop_unused_values();
+            return Ok(());
+        }
+    }
+}
+
+/// Tries one rewrite at every node; gives how often it was applied.
+fn sweep(
+    graph: &mut Graph,
+    weights: &[WeightDesc],
+    rewrite: &Rewrite,
+    accept: &Accept<'_>,
+    refused: &mut Vec<RefusedPatch>,
+) -> Result<usize, RewriteError> {
+    let mut count = 0;
+    let mut site = Site::new(graph);
+    let mut index = 0;
+    while index < site.graph.nodes.len() {
+        let found = (rewrite.find)(&site, NodeId(index as u32));
+        let Some(patch) = found else {
+            index += 1;
+            continue;
+        };
+        let node = site.graph.nodes[index].name.clone();
+        let patched = patch.apply(site.graph);
+        if cfg!(debug_assertions) {
+            let broken = |error| RewriteError::Broken { rewrite: rewrite.name, node, error };
+            patched.verify(weights).map_err(broken)?;
+        }
+        if let Some(refusal) = refusal(&patch, &patched, rewrite, accept) {
+            refused.push(refusal);
+            index += 1;
+            continue;
+        }
+        *graph = patched;
+        site = Site::new(graph);
+        count += 1;
+        // The patch may have put other nodes here: look at this index again, from one before on.
+        index = index.saturating_sub(1);
+    }
+    Ok(count)
+}
+
+fn refusal(patch: &Patch, patched: &Graph, rewrite: &Rewrite, accept: &Accept<'_>) -> Option<RefusedPatch> {
+    patch.insert.iter().find_map(|(_, node)| match accept(patched, node) {
+        Support::Supported => None,
+        Support::Unsupported(reason) => {
+            Some(RefusedPatch { rewrite: rewrite.name, node: node.name.clone(), reason })
+        }
+    })
+}
