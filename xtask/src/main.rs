@@ -1,1 +1,65 @@
-fn main() {}
+//! The project's own commands, run as `cargo xtask COMMAND`.
+//!
+//! One module for each command; `workspace` knows where things are and runs programs.
+
+mod ci;
+mod compare;
+mod models;
+mod peer;
+mod size;
+mod spec;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own commands.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Test(test::Args),
+    Ci(ci::Args),
+    FetchModels(models::Args),
+    Compare(compare::Args),
+    Size(size::Args),
+}
+
+fn main() -> ExitCode {
+    match dispatch(&Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: &Command) -> anyhow::Result<()> {
+    match command {
+        Command::Test(args) => test::run(args),
+        Command::Ci(args) => ci::run(args),
+        Command::FetchModels(args) => models::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Size(args) => size::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

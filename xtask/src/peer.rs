@@ -1,0 +1,54 @@
+//! llama.cpp, to be measured beside us: a Python environment of its own and a small script.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::spec::Spec;
+use crate::workspace;
+
+/// What the environment is made of. The first builds llama.cpp for this machine.
+const PACKAGES: &[&str] = &["llama-cpp-python==0.3.36", "numpy"];
+
+/// A Python that can load llama.cpp.
+pub(crate) struct Peer {
+    python: PathBuf,
+}
+
+impl Peer {
+    /// A Python that has the packages already.
+    pub(crate) fn at(python: &Path) -> Self {
+        Self { python: python.to_path_buf() }
+    }
+
+    /// The environment under the target folder, made where it is not there yet.
+    pub(crate) fn make() -> Result<Self> {
+        let folder = workspace::target_dir()?.join("peer");
+        let python = folder.join(if cfg!(windows) { "Scripts/python.exe" } else { "bin/python" });
+        let complete = folder.join("complete");
+        let wanted = PACKAGES.join(" ");
+        if std::fs::read_to_string(&complete).is_ok_and(|had| had == wanted) {
+            return Ok(Self { python });
+        }
+        workspace::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder))
+            .context("a Python 3 with its venv module is needed (package python3-venv)")?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        workspace::run(Command::new(&python).args(pip).args(PACKAGES))
+            .context("llama.cpp is built from its source: a C++ compiler is needed")?;
+        std::fs::write(&complete, wanted).with_context(|| format!("cannot write {}", complete.display()))?;
+        Ok(Self { python })
+    }
+
+    /// Tokens per second of llama.cpp: the median of `reps`, after a warm-up.
+    pub(crate) fn speed(&self, model: &Path, spec: Spec, reps: u32, threads: usize) -> Result<f64> {
+        let mut command = Command::new(&self.python);
+        command.arg(workspace::root().join("xtask/python/peer_speed.py")).arg(model);
+        command.args(["--test", &spec.to_string()]);
+        command.args(["--reps", &reps.to_string(), "--threads", &threads.to_string()]);
+        let text = workspace::output(&mut command)?;
+        let answer: serde_json::Value =
+            serde_json::from_str(&text).context("the script's answer is not JSON")?;
+        answer["tok_s"].as_f64().with_context(|| format!("the script's answer has no tok_s: {text}"))
+    }
+}
