@@ -13,6 +13,7 @@ mod dim;
 pub mod executor;
 mod graph;
 mod kv;
+pub mod null;
 mod op;
 pub mod passes;
 pub mod place;
@@ -27,6 +28,7 @@ pub use dim::{Dim, Extents, Symbol, TensorDesc};
 pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats};
 pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
 pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
+pub use null::{NullBackend, NullStats};
 pub use op::{
     Activation, AttentionSpec, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op, RopePairs,
     RopeSpec, RopeStoreSpec,

@@ -1,0 +1,471 @@
+//! A backend that computes nothing, checks everything and counts everything.
+//!
+//! The engine, the batcher and the server are tested on it. Its arena remembers which token each cell holds, so that logits
+//! can depend on a sequence's whole history: a block that was shared, copied or released wrongly shows as another text,
+//! or as an error that names the cell.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::backend::{
+    Backend, BackendError, Buffer, Compiled, KvArena, LoadedWeights, Support, WeightSource,
+};
+use crate::plan::Plan;
+use crate::{Batch, Graph, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc};
+
+/// Fills one row of logits from the sequence's tokens up to and with the row's own.
+type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
+
+/// What a [`NullBackend`] has seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NullStats {
+    /// Programs loaded.
+    pub loads: u64,
+    /// Graphs compiled.
+    pub compiles: u64,
+    /// Successful runs of graphs that take token ids.
+    pub body_runs: u64,
+    /// Successful runs of graphs that yield rows.
+    pub head_runs: u64,
+    /// Runs that were made to fail.
+    pub failed_runs: u64,
+    /// Rows through bodies.
+    pub tokens: u64,
+    /// Rows through heads.
+    pub rows: u64,
+    /// The most rows of one body run.
+    pub largest_step: u64,
+    /// Blocks committed, ever.
+    pub commits: u64,
+    /// Blocks released, ever.
+    pub releases: u64,
+    /// Blocks committed now.
+    pub committed_blocks: u64,
+    /// The most blocks committed at one time.
+    pub peak_committed_blocks: u64,
+    /// Memory asked for: weights, workspaces, buffers, arenas, blocks.
+    pub allocations: u64,
+}
+
+/// A one-off fault, counted down by the events before it.
+#[derive(Debug, Default)]
+struct Fuse(Option<u64>);
+
+impl Fuse {
+    /// Whether it goes off at this event.
+    fn burn(&mut self) -> bool {
+        match self.0 {
+            Some(0) => {
+                self.0 = None;
+                true
+            }
+            Some(left) => {
+                self.0 = Some(left - 1);
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    stats: NullStats,
+    fail: Fuse,
+    panic: Fuse,
+    refuse: Fuse,
+    delay: Duration,
+}
+
+/// A backend that accepts everything and computes nothing. Clones share counters and faults, so a test keeps one and
+/// gives another to an executor.
+#[derive(Clone)]
+pub struct NullBackend {
+    state: Arc<Mutex<State>>,
+    logits: Option<Arc<LogitsRule>>,
+    refused_op: Option<(&'static str, String)>,
+}
+
+impl Default for NullBackend {
+    fn default() -> Self {
+        NullBackend::new()
+    }
+}
+
+impl fmt::Debug for NullBackend {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("NullBackend").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl NullBackend {
+    /// All logits are zero.
+    pub fn new() -> NullBackend {
+        NullBackend { state: Arc::default(), logits: None, refused_op: None }
+    }
+
+    /// Logits are what `rule` writes, given the tokens of the row's sequence up to and with the row's own, read back
+    /// through the block table of the first KV group (only the row's own token in a program without KV).
+    pub fn with_logits(self, rule: impl Fn(&[u32], &mut [f32]) + Send + Sync + 'static) -> NullBackend {
+        NullBackend { logits: Some(Arc::new(rule)), ..self }
+    }
+
+    /// Logits are small numbers in -1..1 with one token at 8, all from a hash of `seed` and the history.
+    pub fn with_seeded_logits(self, seed: u64) -> NullBackend {
+        self.with_logits(move |history, logits| seeded_logits(seed, history, logits))
+    }
+
+    /// Says no to one operation, by name.
+    pub fn refusing(self, op: &'static str, reason: &str) -> NullBackend {
+        NullBackend { refused_op: Some((op, reason.to_owned())), ..self }
+    }
+
+    /// What has happened so far.
+    pub fn stats(&self) -> NullStats {
+        self.state().stats.clone()
+    }
+
+    /// The run after `more` further runs fails; bodies and heads count alike.
+    pub fn fail_run(&self, more: u64) {
+        self.state().fail = Fuse(Some(more));
+    }
+
+    /// The run after `more` further runs panics.
+    pub fn panic_run(&self, more: u64) {
+        self.state().panic = Fuse(Some(more));
+    }
+
+    /// The request for memory after `more` further ones is refused.
+    pub fn refuse_allocation(&self, more: u64) {
+        self.state().refuse = Fuse(Some(more));
+    }
+
+    /// Every later run takes at least so long.
+    pub fn delay_runs(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic that a test asked for leaves plain counters, which stay valid.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn allocate(&self, what: &str, bytes: u64) -> Result<(), BackendError> {
+        let mut state = self.state();
+        if state.refuse.burn() {
+            return Err(BackendError::OutOfMemory { what: what.to_owned(), bytes });
+        }
+        state.stats.allocations += 1;
+        Ok(())
+    }
+
+    fn device_error(&self, reason: impl Into<String>) -> BackendError {
+        BackendError::Device { backend: "null".to_owned(), reason: reason.into() }
+    }
+
+    /// Delays, panics or fails a run as asked.
+    fn start_run(&self) -> Result<(), BackendError> {
+        let mut state = self.state();
+        let (delay, panics, fails) = (state.delay, state.panic.burn(), state.fail.burn());
+        state.stats.failed_runs += u64::from(panics || fails);
+        drop(state);
+        std::thread::sleep(delay);
+        assert!(!panics, "the null backend was asked to panic in this run");
+        if fails { Err(self.device_error("this run was asked to fail")) } else { Ok(()) }
+    }
+}
+
+impl Backend for NullBackend {
+    fn name(&self) -> &str {
+        "null"
+    }
+
+    fn supports(
+        &self,
+        op: &Op,
+        _inputs: &[&TensorDesc],
+        _outputs: &[&TensorDesc],
+        _weights: &[&WeightDesc],
+        _kv: &KvSpec,
+    ) -> Support {
+        match &self.refused_op {
+            Some((name, reason)) if *name == op.name() => Support::Unsupported(reason.clone()),
+            _ => Support::Supported,
+        }
+    }
+
+    fn load(
+        &self,
+        program: &Program,
+        source: &dyn WeightSource,
+    ) -> Result<Box<dyn LoadedWeights>, BackendError> {
+        let used = program.used_weights();
+        let bytes = used.iter().map(|&id| program.weight(id).bytes()).sum();
+        self.allocate("weights", bytes)?;
+        used.into_iter().for_each(|id| source.release(id));
+        self.state().stats.loads += 1;
+        Ok(Box::new(NullWeights(bytes)))
+    }
+
+    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError> {
+        let blocks = spec.groups.iter().zip(&spec.max_blocks);
+        let reserved = blocks.map(|(group, &blocks)| u64::from(blocks) * group.bytes_per_block()).sum();
+        self.allocate("KV arena", reserved)?;
+        let blocks = HashMap::new();
+        Ok(Box::new(NullArena { backend: self.clone(), spec: spec.clone(), blocks, reserved }))
+    }
+
+    fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {
+        self.allocate("buffer", bytes)?;
+        Ok(Box::new(NullBuffer(vec![0.0; bytes.div_ceil(4) as usize])))
+    }
+
+    fn compile(
+        &self,
+        _program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        _weights: &dyn LoadedWeights,
+        _kv: &KvSpec,
+    ) -> Result<Box<dyn Compiled>, BackendError> {
+        self.allocate("workspace", plan.workspace_bytes)?;
+        self.state().stats.compiles += 1;
+        let output = graph.outputs.first().map(|&id| graph.value(id));
+        let is_head = output.is_some_and(|desc| desc.row_symbol() == Symbol::Rows);
+        Ok(Box::new(NullCompiled {
+            backend: self.clone(),
+            workspace_bytes: plan.workspace_bytes,
+            inputs: graph.inputs.len(),
+            width: output.map_or(0, TensorDesc::width) as usize,
+            stores_kv: graph.nodes.iter().any(|node| node.op.touches_kv()),
+            is_head,
+        }))
+    }
+}
+
+struct NullWeights(u64);
+
+impl LoadedWeights for NullWeights {
+    fn resident_bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+struct NullBuffer(Vec<f32>);
+
+impl Buffer for NullBuffer {
+    fn read_f32(&self, first: usize, out: &mut [f32]) -> Result<(), BackendError> {
+        out.copy_from_slice(&self.0[first..first + out.len()]);
+        Ok(())
+    }
+
+    fn host_f32(&self) -> Option<&[f32]> {
+        Some(&self.0)
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Remembers the token of every cell of committed blocks.
+struct NullArena {
+    backend: NullBackend,
+    spec: KvSpec,
+    blocks: HashMap<(usize, u32), Vec<Option<u32>>>,
+    reserved: u64,
+}
+
+impl NullArena {
+    fn cell(&mut self, group: usize, cell: u32) -> Result<&mut Option<u32>, BackendError> {
+        let block_tokens = self.spec.groups[group].block_tokens;
+        let (block, offset) = (cell / block_tokens, (cell % block_tokens) as usize);
+        let not_committed = || {
+            BackendError::BadBatch(format!("group {group}: block {block} of cell {cell} is not committed"))
+        };
+        self.blocks.get_mut(&(group, block)).map(|cells| &mut cells[offset]).ok_or_else(not_committed)
+    }
+
+    fn store(&mut self, batch: &Batch<'_>) -> Result<(), BackendError> {
+        for (group, rows) in batch.kv.iter().enumerate() {
+            for (&cell, &token) in rows.cells.iter().zip(batch.token_ids) {
+                *self.cell(group, cell)? = Some(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokens of a row's sequence up to and with its own, the same by every group.
+    fn history(&mut self, batch: &Batch<'_>, row: u32) -> Result<Vec<u32>, BackendError> {
+        let covers = |view: &&crate::SequenceView| view.rows.contains(&row);
+        let sequence =
+            batch.sequences.iter().position(|view| covers(&view)).expect("sequences cover all rows");
+        let mut first: Option<Vec<u32>> = None;
+        for group in 0..self.spec.groups.len() {
+            let tokens = self.tokens(batch, group, sequence, batch.positions[row as usize])?;
+            match &first {
+                Some(first) if *first != tokens => {
+                    let text = format!("sequence {sequence}: groups 0 and {group} hold other tokens");
+                    return Err(BackendError::BadBatch(text));
+                }
+                Some(_) => {}
+                None => first = Some(tokens),
+            }
+        }
+        Ok(first.unwrap_or_else(|| vec![batch.token_ids[row as usize]]))
+    }
+
+    fn tokens(
+        &mut self,
+        batch: &Batch<'_>,
+        group: usize,
+        sequence: usize,
+        last: u32,
+    ) -> Result<Vec<u32>, BackendError> {
+        let block_tokens = self.spec.groups[group].block_tokens;
+        let table = batch.kv[group].block_tables[sequence];
+        let mut tokens = Vec::with_capacity(last as usize + 1);
+        for position in 0..=last {
+            let cell = table[(position / block_tokens) as usize] * block_tokens + position % block_tokens;
+            tokens.push(self.cell(group, cell)?.ok_or_else(|| {
+                let place = format!("group {group}, sequence {sequence}, position {position}");
+                BackendError::BadBatch(format!("{place}: cell {cell} was never stored"))
+            })?);
+        }
+        Ok(tokens)
+    }
+}
+
+impl KvArena for NullArena {
+    fn spec(&self) -> &KvSpec {
+        &self.spec
+    }
+
+    fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError> {
+        let spec = &self.spec.groups[group];
+        assert!(block < self.spec.max_blocks[group], "group {group}: block {block} is outside of the arena");
+        self.backend.allocate("KV block", spec.bytes_per_block())?;
+        let empty = vec![None; spec.block_tokens as usize];
+        let before = self.blocks.insert((group, block), empty);
+        assert!(before.is_none(), "group {group}: block {block} is committed twice");
+        let stats = &mut self.backend.state().stats;
+        stats.commits += 1;
+        stats.committed_blocks += 1;
+        stats.peak_committed_blocks = stats.peak_committed_blocks.max(stats.committed_blocks);
+        Ok(())
+    }
+
+    fn release(&mut self, group: usize, block: u32) {
+        let before = self.blocks.remove(&(group, block));
+        assert!(before.is_some(), "group {group}: block {block} is released, but not committed");
+        let stats = &mut self.backend.state().stats;
+        stats.releases += 1;
+        stats.committed_blocks -= 1;
+    }
+
+    fn committed_bytes(&self) -> u64 {
+        self.blocks.keys().map(|&(group, _)| self.spec.groups[group].bytes_per_block()).sum()
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        self.reserved
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Drop for NullArena {
+    fn drop(&mut self) {
+        self.backend.state().stats.committed_blocks -= self.blocks.len() as u64;
+    }
+}
+
+struct NullCompiled {
+    backend: NullBackend,
+    workspace_bytes: u64,
+    inputs: usize,
+    width: usize,
+    stores_kv: bool,
+    is_head: bool,
+}
+
+impl NullCompiled {
+    fn run_head(
+        &mut self,
+        batch: &Batch<'_>,
+        arena: &mut NullArena,
+        externals: &mut [&mut dyn Buffer],
+    ) -> Result<(), BackendError> {
+        let Some(rule) = self.backend.logits.clone() else { return Ok(()) };
+        let buffer = externals[self.inputs].as_any_mut().downcast_mut::<NullBuffer>();
+        let rows = buffer.expect("a buffer of the null backend").0.chunks_exact_mut(self.width);
+        for (&row, logits) in batch.output_rows.iter().zip(rows) {
+            rule(&arena.history(batch, row)?, logits);
+        }
+        Ok(())
+    }
+}
+
+impl Compiled for NullCompiled {
+    fn submit(
+        &mut self,
+        batch: &Batch<'_>,
+        kv: &mut dyn KvArena,
+        externals: &mut [&mut dyn Buffer],
+    ) -> Result<(), BackendError> {
+        self.backend.start_run()?;
+        let arena = kv.as_any_mut().downcast_mut::<NullArena>().expect("an arena of the null backend");
+        if self.is_head {
+            self.run_head(batch, arena, externals)?;
+            let stats = &mut self.backend.state().stats;
+            stats.head_runs += 1;
+            stats.rows += batch.output_rows.len() as u64;
+            return Ok(());
+        }
+        if self.stores_kv {
+            arena.store(batch)?;
+        }
+        let stats = &mut self.backend.state().stats;
+        let tokens = batch.token_ids.len() as u64;
+        stats.body_runs += 1;
+        stats.tokens += tokens;
+        stats.largest_step = stats.largest_step.max(tokens);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
+    fn workspace_bytes(&self) -> u64 {
+        self.workspace_bytes
+    }
+}
+
+/// The rule of [`NullBackend::with_seeded_logits`], for tests that predict what is sampled.
+pub fn seeded_logits(seed: u64, history: &[u32], logits: &mut [f32]) {
+    let state = history.iter().fold(mix(seed), |state, &token| mix(state ^ u64::from(token)));
+    for (token, logit) in logits.iter_mut().enumerate() {
+        // 24 bits of the hash, scaled to -1..1.
+        *logit = (mix(state ^ (token as u64 + 1)) >> 40) as f32 / 8_388_608.0 - 1.0;
+    }
+    let favourite = (state % logits.len() as u64) as usize;
+    logits[favourite] = 8.0;
+}
+
+/// The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+fn mix(state: u64) -> u64 {
+    let mut bits = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
