@@ -1,0 +1,12 @@
+//! The GGUF reader and writer from outside.
+
+mod allocations;
+mod bad_files;
+mod corruption;
+mod getters;
+mod open;
+mod raw;
+mod real_models;
+mod round_trip;
+mod table;
+mod walk;

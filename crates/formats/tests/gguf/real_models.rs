@@ -1,0 +1,57 @@
+//! Real model files, where `MINFER_TEST_MODELS` names a folder with them.
+
+use std::path::{Path, PathBuf};
+
+use minfer_formats::gguf::File;
+use minfer_tensor::DType;
+use minfer_tensor::blocks::decode_row;
+
+use super::allocations::bytes_of;
+
+#[test]
+fn smollm2_135m() {
+    check_model("smollm2-135m-instruct-q4_1.gguf", "llama", 49152, 576, DType::Q4_1);
+}
+
+#[test]
+fn qwen2_5_coder_0_5b() {
+    check_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "qwen2", 151936, 896, DType::Q5_0);
+}
+
+fn check_model(name: &str, architecture: &str, vocabulary: usize, width: u64, some_type: DType) {
+    let Some(folder) = models() else {
+        println!("skipped: MINFER_TEST_MODELS is not set, so there is no {name}");
+        return;
+    };
+    let (file, requested) = bytes_of(|| File::open(folder.join(name)).unwrap());
+    assert!(requested < 1 << 20, "opening requested {requested} bytes");
+    let metadata = file.metadata();
+    assert_eq!(metadata.string("general.architecture").unwrap(), Some(architecture));
+    assert_eq!(metadata.u64(&format!("{architecture}.embedding_length")).unwrap(), Some(width));
+    assert_eq!(metadata.strings("tokenizer.ggml.tokens").unwrap().unwrap().len(), vocabulary);
+    assert_eq!(metadata.i32_array("tokenizer.ggml.token_type").unwrap().unwrap().len(), vocabulary);
+    assert!(metadata.strings("tokenizer.ggml.merges").unwrap().unwrap().len() > 1000);
+    let embedding = file.require("token_embd.weight").unwrap();
+    assert_eq!(embedding.dims(), [width, vocabulary as u64]);
+    assert!(file.tensors().iter().any(|tensor| tensor.dtype() == Some(some_type)));
+    for tensor in file.tensors() {
+        decode_first_row(&file, tensor.name());
+    }
+}
+
+/// A trained row is finite and not all zero.
+fn decode_first_row(file: &File, name: &str) {
+    let tensor = file.require(name).unwrap();
+    let dtype = file.dtype(tensor).unwrap();
+    let mut row = vec![0.0; tensor.row_len() as usize];
+    let bytes = dtype.row_bytes(tensor.row_len()).unwrap() as usize;
+    decode_row(dtype, &file.bytes(tensor)[..bytes], &mut row).unwrap();
+    assert!(row.iter().all(|x| x.is_finite() && x.abs() < 1e4), "{name}");
+    assert!(row.iter().any(|&x| x != 0.0), "{name}");
+}
+
+fn models() -> Option<PathBuf> {
+    let folder = std::env::var_os("MINFER_TEST_MODELS")?;
+    assert!(Path::new(&folder).is_dir(), "MINFER_TEST_MODELS does not name a folder");
+    Some(folder.into())
+}

@@ -1,0 +1,50 @@
+//! Reads everything that a parsed file offers.
+
+use std::fmt::Write;
+
+use minfer_formats::gguf::{Array, File, Value};
+
+/// Touches every value and every byte of the first kilobyte of each tensor; returns something that depends on them.
+pub(crate) fn walk(file: &File) -> u64 {
+    let metadata = file.metadata();
+    let mut sum = file.version().into();
+    for (key, value) in metadata.iter() {
+        assert!(metadata.get(key).is_some(), "{key:?} is listed and not found");
+        let mut shown = String::new();
+        write!(shown, "{key} {value} {}", value.type_name()).unwrap();
+        assert!(!shown.contains('\n') || key.contains('\n'));
+        sum += shown.len() as u64 + value.as_array().map_or(0, walk_array);
+        let _ = (
+            metadata.string(key),
+            metadata.u64(key),
+            metadata.i32(key),
+            metadata.f32(key),
+            metadata.bool(key),
+        );
+        let _ = (
+            metadata.strings(key),
+            metadata.u32_array(key),
+            metadata.f32_array(key),
+            metadata.bool_array(key),
+        );
+    }
+    for tensor in file.tensors() {
+        assert_eq!(file.tensor(tensor.name()), Some(tensor));
+        assert_eq!(tensor.rows() * tensor.row_len(), tensor.elements());
+        let bytes = file.bytes(tensor);
+        assert_eq!(bytes.len() as u64, tensor.byte_len());
+        sum += bytes.iter().take(1024).map(|&byte| u64::from(byte)).sum::<u64>();
+    }
+    sum
+}
+
+fn walk_array(array: Array<'_>) -> u64 {
+    array
+        .iter()
+        .map(|value| match value {
+            Value::Array(inner) => walk_array(inner),
+            Value::String(bytes) => bytes.len() as u64,
+            other => u64::from(other.value_type().id()),
+        })
+        .sum()
+}
