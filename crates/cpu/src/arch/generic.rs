@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{LANES, Simd};
+use super::{Kernel, LANES, Simd};
 
 /// Portable code; present everywhere.
 #[derive(Clone, Copy)]
@@ -26,10 +26,24 @@ fn zip(a: [f32; LANES], b: [f32; LANES], function: impl Fn(f32, f32) -> f32) -> 
     out
 }
 
+/// Lanes `i` and `i + 8` joined, then `i` and `i + 4`, and so on.
+#[inline(always)]
+fn reduce(mut a: [f32; LANES], function: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            a[lane] = function(a[lane], a[lane + half]);
+        }
+        half /= 2;
+    }
+    a[0]
+}
+
 impl Simd for Scalar {
     type F32 = [f32; LANES];
     type I32 = [i32; LANES];
     type U8 = [u8; 4 * LANES];
+    const REGISTERS: usize = 8;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F32 {
@@ -157,6 +171,44 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn to_bits(self, a: Self::F32) -> Self::I32 {
+        map(a, |number| number.to_bits() as i32)
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: Self::F32) -> f32 {
+        reduce(a, |a, b| a + b)
+    }
+
+    #[inline(always)]
+    fn reduce_max(self, a: Self::F32) -> f32 {
+        reduce(a, |a, b| if a > b { a } else { b })
+    }
+
+    #[inline(always)]
+    fn load_pairs(self, from: &[u32; LANES]) -> Self::I32 {
+        map(*from, |word| word as i32)
+    }
+
+    #[inline(always)]
+    fn low_bf16(self, pairs: Self::I32) -> Self::F32 {
+        map(pairs, |word| f32::from_bits((word as u32) << 16))
+    }
+
+    #[inline(always)]
+    fn high_bf16(self, pairs: Self::I32) -> Self::F32 {
+        map(pairs, |word| f32::from_bits(word as u32 & 0xffff_0000))
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]) {
+        let bits = map(value, |number| u32::from(bf16::from_f32_const(number).to_bits()));
+        for (index, word) in to.iter_mut().enumerate() {
+            *word = bits[2 * index] | bits[2 * index + 1] << 16;
+        }
+    }
+
+    #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8 {
         *from
     }
@@ -205,6 +257,51 @@ impl Simd for Scalar {
     #[inline(always)]
     fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32 {
         self.dot4(accumulator, weights, activations)
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, value: Self::U8, to: &mut [u8; 4 * LANES]) {
+        *to = value;
+    }
+
+    #[inline(always)]
+    fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8 {
+        let mut out = a;
+        for (byte, pair) in out.iter_mut().zip(pairs) {
+            *byte |= (pair >> (2 * step) & 3) << 4;
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn largest_magnitude(self, low: Self::F32, high: Self::F32) -> f32 {
+        // Magnitudes are ordered as their bits are, with what is not a number above all.
+        let largest = low
+            .into_iter()
+            .chain(high)
+            .map(|number| number.abs().to_bits())
+            .fold(0, |a, b| if a > b { a } else { b });
+        f32::from_bits(largest)
+    }
+
+    #[inline(always)]
+    fn store_i8(self, value: Self::I32, to: &mut [i8; LANES]) {
+        *to = map(value, |number| number as i8);
+    }
+
+    #[inline(always)]
+    fn sum_i32(self, value: Self::I32) -> i32 {
+        value.into_iter().sum()
+    }
+
+    #[inline(always)]
+    fn from_bits(self, bits: Self::I32) -> Self::F32 {
+        map(bits, |bits| f32::from_bits(bits as u32))
+    }
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
     }
 
     #[inline(always)]

@@ -13,7 +13,7 @@ use std::str::FromStr;
 
 pub(crate) use generic::Scalar;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86_64::{Avx2, Avx512};
+pub(crate) use x86_64::{Avx2, Avx512, Avx512Pairs};
 
 /// Lanes of every vector.
 pub(crate) const LANES: usize = 16;
@@ -110,6 +110,22 @@ impl Isa {
             }
         }
     }
+
+    /// As [`run`](Isa::run), with the processor's own instruction for bf16 pair dots where it has one. Only for kernels
+    /// that use them, since it is one more compiled copy. The bits are the same.
+    ///
+    /// # Panics
+    /// The processor lacks the instruction set.
+    #[inline]
+    pub(crate) fn run_pairs<K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self == Isa::Avx512
+            && let Some(simd) = Avx512Pairs::detect()
+        {
+            return simd.run(kernel);
+        }
+        self.run(kernel)
+    }
 }
 
 impl FromStr for Isa {
@@ -143,6 +159,8 @@ pub(crate) trait Simd: Copy {
     type I32: Copy;
     /// Sixty-four u8: four for each lane.
     type U8: Copy;
+    /// Vectors of sixteen f32 that the registers hold; the size of register tiles follows from it.
+    const REGISTERS: usize;
 
     /// `value` in every lane.
     fn splat(self, value: f32) -> Self::F32;
@@ -190,6 +208,28 @@ pub(crate) trait Simd: Copy {
     /// Nearest f32, ties to even.
     fn to_f32(self, a: Self::I32) -> Self::F32;
 
+    /// The bits of each lane.
+    fn to_bits(self, a: Self::F32) -> Self::I32;
+    /// Lanes `i` and `i + 8` added, then `i` and `i + 4`, `i + 2`, `i + 1`.
+    fn reduce_add(self, a: Self::F32) -> f32;
+    /// As [`reduce_add`](Simd::reduce_add) with [`max`](Simd::max).
+    fn reduce_max(self, a: Self::F32) -> f32;
+
+    /// Words in order; each holds two bf16, the first in its low half.
+    fn load_pairs(self, from: &[u32; LANES]) -> Self::I32;
+    /// The bf16 in the low half of each word, widened exactly.
+    fn low_bf16(self, pairs: Self::I32) -> Self::F32;
+    /// The bf16 in the high half of each word, widened exactly.
+    fn high_bf16(self, pairs: Self::I32) -> Self::F32;
+    /// Lanes rounded to bf16, to nearest even; lane `2 i` goes to the low half of word `i`. NaN stays NaN.
+    fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]);
+    /// For each lane: `accumulator + high(a) * high(b)`, then `+ low(a) * low(b)`, each fused, with operands and results below the
+    /// normal numbers taken as zeros of their sign. This is `vdpbf16ps` (Intel SDM, volume 2C) bit for bit.
+    #[inline(always)]
+    fn dot_bf16(self, accumulator: Self::F32, a: Self::I32, b: Self::I32) -> Self::F32 {
+        dot_bf16(self, accumulator, a, b)
+    }
+
     /// Bytes in order: lane `l` holds bytes `4 l .. 4 l + 4`.
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8;
     /// The low four bits of every byte.
@@ -205,6 +245,47 @@ pub(crate) trait Simd: Copy {
     /// As [`dot4`](Simd::dot4) for weights of the whole u8 range.
     fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
 
+    /// Bytes in order, as [`load_bytes`](Simd::load_bytes) takes them.
+    fn store_bytes(self, value: Self::U8, to: &mut [u8; 4 * LANES]);
+    /// a | ((p >> (2 * step)) & 3) << 4 for every byte of `a` and its byte `p` of `pairs`; `step` is below 4.
+    fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8;
+    /// The largest magnitude among 32 values; not a number if one of them is not.
+    fn largest_magnitude(self, low: Self::F32, high: Self::F32) -> f32;
+    /// Lanes in order; every one fits in a signed byte.
+    fn store_i8(self, value: Self::I32, to: &mut [i8; LANES]);
+    /// The sum of all lanes; it must fit.
+    fn sum_i32(self, value: Self::I32) -> i32;
+    /// The number whose bits each lane holds.
+    fn from_bits(self, bits: Self::I32) -> Self::F32;
+    /// Runs a kernel as a function of its own, which all callers share.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
+
     /// Asks for the cache line at an address that may be outside of any allocation.
     fn prefetch(self, address: *const u8);
 }
+
+/// [`Simd::dot_bf16`] out of the other methods.
+#[inline(always)]
+fn dot_bf16<S: Simd>(simd: S, accumulator: S::F32, a: S::I32, b: S::I32) -> S::F32 {
+    let sum = flushed_fma(simd, simd.high_bf16(a), simd.high_bf16(b), accumulator);
+    flushed_fma(simd, simd.low_bf16(a), simd.low_bf16(b), sum)
+}
+
+/// a * b + c with one rounding, where operands and results below the normal numbers are zeros of their sign. A result is
+/// below them when it is so after rounding with an unbounded exponent, which the same sum moved up by 2^64 shows.
+#[inline(always)]
+fn flushed_fma<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
+    let smallest = simd.splat(f32::MIN_POSITIVE);
+    let zero = simd.splat(0.0);
+    let flush = |x: S::F32| simd.select_gt(smallest, simd.abs(x), simd.mul(x, zero), x);
+    let (a, b, c) = (flush(a), flush(b), flush(c));
+    let sum = simd.fma(a, b, c);
+    let up = simd.splat(f32::from_bits((127 + 64) << 23));
+    // A large `a` makes the moved sum infinite or no number, which is no less than the bound either.
+    let moved = simd.fma(simd.mul(a, up), b, simd.mul(c, up));
+    let bound = simd.mul(smallest, up);
+    simd.select_gt(bound, simd.abs(moved), simd.mul(sum, zero), sum)
+}
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,30 @@ impl Avx2 {
         Pair(function(a.0, b.0), function(a.1, b.1))
     }
 
+    /// Joins the lanes of eight: `i` and `i + 4`, `i + 2`, `i + 1`.
+    #[inline(always)]
+    fn reduce_half(self, a: __m256, function: impl Fn(__m128, __m128) -> __m128) -> f32 {
+        unsafe {
+            let four = function(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let two = function(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(function(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+
+    /// The bits of each lane rounded to bf16, in the low half of each word.
+    #[inline(always)]
+    fn round_bf16_half(self, a: __m256) -> __m256i {
+        unsafe {
+            let bits = _mm256_castps_si256(a);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let carry = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+            let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, carry));
+            let quiet = _mm256_or_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x40));
+            let number = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_ORD_Q>(a, a));
+            _mm256_blendv_epi8(quiet, rounded, number)
+        }
+    }
+
     /// Sums of products of four neighbouring bytes, unsigned times signed; no pair of products may leave 16 bits.
     #[inline(always)]
     fn dot4_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
@@ -98,6 +122,7 @@ impl Simd for Avx2 {
     type F32 = Pair<__m256>;
     type I32 = Pair<__m256i>;
     type U8 = Pair<__m256i>;
+    const REGISTERS: usize = 8;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F32 {
@@ -244,6 +269,51 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn to_bits(self, a: Self::F32) -> Self::I32 {
+        unsafe { Pair(_mm256_castps_si256(a.0), _mm256_castps_si256(a.1)) }
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: Self::F32) -> f32 {
+        unsafe { self.reduce_half(_mm256_add_ps(a.0, a.1), |a, b| _mm_add_ps(a, b)) }
+    }
+
+    #[inline(always)]
+    fn reduce_max(self, a: Self::F32) -> f32 {
+        unsafe { self.reduce_half(_mm256_max_ps(a.0, a.1), |a, b| _mm_max_ps(a, b)) }
+    }
+
+    #[inline(always)]
+    fn load_pairs(self, from: &[u32; LANES]) -> Self::I32 {
+        unsafe {
+            Pair(_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from.as_ptr().add(8).cast()))
+        }
+    }
+
+    #[inline(always)]
+    fn low_bf16(self, pairs: Self::I32) -> Self::F32 {
+        let half = |pairs: __m256i| unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)) };
+        Pair(half(pairs.0), half(pairs.1))
+    }
+
+    #[inline(always)]
+    fn high_bf16(self, pairs: Self::I32) -> Self::F32 {
+        let mask = unsafe { _mm256_set1_epi32(0xffff_0000_u32 as i32) };
+        let half = |pairs: __m256i| unsafe { _mm256_castsi256_ps(_mm256_and_si256(pairs, mask)) };
+        Pair(half(pairs.0), half(pairs.1))
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]) {
+        unsafe {
+            let packed = _mm256_packus_epi32(self.round_bf16_half(value.0), self.round_bf16_half(value.1));
+            // Packing works on each half of the register, so its quarters come out as 0, 2, 1, 3.
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), ordered);
+        }
+    }
+
+    #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8 {
         unsafe {
             Pair(_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from.as_ptr().add(32).cast()))
@@ -292,6 +362,75 @@ impl Simd for Avx2 {
             self.dot4_wide_half(accumulator.0, weights.0, activations),
             self.dot4_wide_half(accumulator.1, weights.1, activations),
         )
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, value: Self::U8, to: &mut [u8; 4 * LANES]) {
+        unsafe {
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), value.0);
+            _mm256_storeu_si256(to.as_mut_ptr().add(32).cast(), value.1);
+        }
+    }
+
+    #[inline(always)]
+    fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8 {
+        let half = |a: __m256i, pairs: __m256i| unsafe {
+            let moved = match step {
+                0 => _mm256_slli_epi16::<4>(pairs),
+                1 => _mm256_slli_epi16::<2>(pairs),
+                2 => pairs,
+                _ => _mm256_srli_epi16::<2>(pairs),
+            };
+            _mm256_or_si256(a, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)))
+        };
+        Pair(half(a.0, pairs.0), half(a.1, pairs.1))
+    }
+
+    #[inline(always)]
+    fn largest_magnitude(self, low: Self::F32, high: Self::F32) -> f32 {
+        unsafe {
+            // Magnitudes are ordered as their bits are, with what is not a number above all.
+            let (low, high) = (self.abs(low), self.abs(high));
+            let bits = |a: __m256| _mm256_castps_si256(a);
+            let eight = _mm256_max_epu32(
+                _mm256_max_epu32(bits(low.0), bits(low.1)),
+                _mm256_max_epu32(bits(high.0), bits(high.1)),
+            );
+            let four = _mm_max_epu32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_max_epu32(four, _mm_shuffle_epi32::<0b0100_1110>(four));
+            let one = _mm_max_epu32(two, _mm_shuffle_epi32::<0b1011_0001>(two));
+            f32::from_bits(_mm_cvtsi128_si32(one) as u32)
+        }
+    }
+
+    #[inline(always)]
+    fn store_i8(self, value: Self::I32, to: &mut [i8; LANES]) {
+        unsafe {
+            // Packing stays inside each half of the register; the permutation puts the quarters in order.
+            let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(value.0, value.1));
+            let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
+            _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);
+        }
+    }
+
+    #[inline(always)]
+    fn sum_i32(self, value: Self::I32) -> i32 {
+        unsafe {
+            let eight = _mm256_add_epi32(value.0, value.1);
+            let four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256::<1>(eight));
+            let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b0100_1110>(four));
+            _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b1011_0001>(two)))
+        }
+    }
+
+    #[inline(always)]
+    fn from_bits(self, bits: Self::I32) -> Self::F32 {
+        unsafe { Pair(_mm256_castsi256_ps(bits.0), _mm256_castsi256_ps(bits.1)) }
+    }
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        self.run(kernel)
     }
 
     #[inline(always)]

@@ -3,16 +3,23 @@
 
 use std::arch::x86_64::*;
 
-use crate::arch::{Kernel, LANES, Simd};
+use crate::arch::{Kernel, LANES, Simd, dot_bf16};
 
-/// Proof of AVX-512 F, BW, VL, DQ and VNNI. SAFETY of every block below: a value is only made by [`Avx512::detect`] after
-/// the processor reported these features, and loads and stores go through array references of the vector's size.
+/// Proof of AVX-512 F, BW, VL, DQ and VNNI, and with `PAIRS` of BF16 too. SAFETY of every block below: a value is only made
+/// by `detect` after the processor reported these features, and loads and stores go through array references of the
+/// vector's size.
 #[derive(Clone, Copy)]
-pub(crate) struct Avx512(());
+pub(crate) struct Lanes512<const PAIRS: bool>(());
 
-impl Avx512 {
+/// AVX-512 as [`Isa::Avx512`](crate::Isa::Avx512) asks for it.
+pub(crate) type Avx512 = Lanes512<false>;
+
+/// With the instruction for pair dots of bf16.
+pub(crate) type Avx512Pairs = Lanes512<true>;
+
+impl Lanes512<false> {
     #[inline]
-    pub(crate) fn detect() -> Option<Avx512> {
+    pub(crate) fn detect() -> Option<Self> {
         let present = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
@@ -21,7 +28,7 @@ impl Avx512 {
             && is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c");
-        present.then_some(Avx512(()))
+        present.then_some(Lanes512(()))
     }
 
     #[inline]
@@ -36,10 +43,37 @@ impl Avx512 {
     }
 }
 
-impl Simd for Avx512 {
+impl Lanes512<true> {
+    #[inline]
+    pub(crate) fn detect() -> Option<Self> {
+        let present = Avx512::detect().is_some() && is_x86_feature_detected!("avx512bf16");
+        present.then_some(Lanes512(()))
+    }
+
+    #[inline]
+    pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2,popcnt"
+        )]
+        fn compiled<K: Kernel>(simd: Avx512Pairs, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        unsafe { compiled(self, kernel) }
+    }
+}
+
+/// Two bf16 operands in the instruction's own type.
+#[inline(always)]
+fn as_bf16(pairs: __m512i) -> __m512bh {
+    // SAFETY: both are 512 plain bits.
+    unsafe { std::mem::transmute(pairs) }
+}
+
+impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     type F32 = __m512;
     type I32 = __m512i;
     type U8 = __m512i;
+    const REGISTERS: usize = 32;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
@@ -161,6 +195,69 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn to_bits(self, a: __m512) -> __m512i {
+        unsafe { _mm512_castps_si512(a) }
+    }
+
+    #[inline(always)]
+    fn reduce_add(self, a: __m512) -> f32 {
+        unsafe {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ps(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+
+    #[inline(always)]
+    fn reduce_max(self, a: __m512) -> f32 {
+        unsafe {
+            let eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
+            let four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ps(two, _mm_shuffle_ps::<1>(two, two)))
+        }
+    }
+
+    #[inline(always)]
+    fn load_pairs(self, from: &[u32; LANES]) -> __m512i {
+        unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn low_bf16(self, pairs: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)) }
+    }
+
+    #[inline(always)]
+    fn high_bf16(self, pairs: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff_0000_u32 as i32))) }
+    }
+
+    #[inline(always)]
+    fn store_bf16(self, value: __m512, to: &mut [u32; LANES / 2]) {
+        unsafe {
+            let bits = _mm512_castps_si512(value);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let carry = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, carry));
+            let quiet = _mm512_or_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(0x40));
+            let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(value, value);
+            let words = _mm512_mask_blend_epi32(number, quiet, rounded);
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
+        }
+    }
+
+    #[inline(always)]
+    fn dot_bf16(self, accumulator: __m512, a: __m512i, b: __m512i) -> __m512 {
+        if PAIRS {
+            unsafe { _mm512_dpbf16_ps(accumulator, as_bf16(a), as_bf16(b)) }
+        } else {
+            dot_bf16(self, accumulator, a, b)
+        }
+    }
+
+    #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> __m512i {
         unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
     }
@@ -202,6 +299,53 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn dot4_wide(self, accumulator: __m512i, weights: __m512i, activations: [i8; 4]) -> __m512i {
         self.dot4(accumulator, weights, activations)
+    }
+
+    #[inline(always)]
+    fn store_bytes(self, value: __m512i, to: &mut [u8; 4 * LANES]) {
+        unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), value) }
+    }
+
+    #[inline(always)]
+    fn or_pairs_of_step(self, a: __m512i, pairs: __m512i, step: usize) -> __m512i {
+        unsafe {
+            let moved = match step {
+                0 => _mm512_slli_epi16::<4>(pairs),
+                1 => _mm512_slli_epi16::<2>(pairs),
+                2 => pairs,
+                _ => _mm512_srli_epi16::<2>(pairs),
+            };
+            _mm512_or_si512(a, _mm512_and_si512(moved, _mm512_set1_epi8(0x30)))
+        }
+    }
+
+    #[inline(always)]
+    fn largest_magnitude(self, low: __m512, high: __m512) -> f32 {
+        unsafe {
+            // Magnitudes are ordered as their bits are, with what is not a number above all.
+            let (low, high) = (_mm512_castps_si512(self.abs(low)), _mm512_castps_si512(self.abs(high)));
+            f32::from_bits(_mm512_reduce_max_epu32(_mm512_max_epu32(low, high)))
+        }
+    }
+
+    #[inline(always)]
+    fn store_i8(self, value: __m512i, to: &mut [i8; LANES]) {
+        unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(value)) }
+    }
+
+    #[inline(always)]
+    fn sum_i32(self, value: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(value) }
+    }
+
+    #[inline(always)]
+    fn from_bits(self, bits: __m512i) -> __m512 {
+        unsafe { _mm512_castsi512_ps(bits) }
+    }
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        if PAIRS { Lanes512::<true>(()).run(kernel) } else { Lanes512::<false>(()).run(kernel) }
     }
 
     #[inline(always)]
