@@ -1,1 +1,24 @@
-//! TODO
+//! Model families: from a file's metadata and tensor names to a program.
+//!
+//! A family is one file in [`arch`] with three functions (hyperparameters, tensors, graph) and one row in [`FAMILIES`].
+//! Pieces that families share are in [`blocks`]. This crate knows graphs and metadata, and no backend.
+#![forbid(unsafe_code)]
+
+pub mod arch;
+pub mod blocks;
+mod error;
+mod family;
+mod hyperparams;
+mod load;
+mod metadata;
+mod nearest;
+mod overrides;
+mod tensors;
+
+pub use error::ModelError;
+pub use family::{FAMILIES, Family};
+pub use hyperparams::{Hyperparams, RopeHyperparams, RopeScaling, Yarn};
+pub use load::{FileWeights, Model, ModelOptions};
+pub use metadata::{Metadata, MetadataOverride, MetadataValue};
+pub use overrides::{RopeOverrides, RopeScalingKind};
+pub use tensors::{Present, TensorRule, TensorUse};

@@ -6,7 +6,7 @@
 //! Variables").
 
 /// Where the base layer of the ziggurat ends and the tail begins.
-const TAIL_START: f64 = 3.654_152_885_361_008_8;
+const TAIL_START: f64 = 3.654_152_885_361_009;
 /// The area of each layer.
 const LAYER_AREA: f64 = 0.004_928_673_233_974_652;
 /// Random mantissas are below this.

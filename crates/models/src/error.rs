@@ -1,0 +1,102 @@
+use minfer_formats::gguf::GgufError;
+use minfer_tensor::DType;
+
+/// Why a file cannot be run as a model.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The file itself is at fault.
+    #[error(transparent)]
+    File(#[from] GgufError),
+    /// The family of the file is not read.
+    #[error("architecture {found:?} is not read by this build{}; it reads {}", hint(*nearest), known.join(", "))]
+    UnknownArchitecture {
+        /// What the file states.
+        found: String,
+        /// A family whose name is much like it.
+        nearest: Option<&'static str>,
+        /// Every family that is read.
+        known: Vec<&'static str>,
+    },
+    /// The metadata lacks a key.
+    #[error("metadata key {key} is missing: {wanted} is needed")]
+    MissingKey {
+        /// The key.
+        key: String,
+        /// What its value would be.
+        wanted: String,
+    },
+    /// A metadata value that cannot be used.
+    #[error("metadata key {key} is {value}: {wanted} is needed")]
+    BadValue {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// An override that cannot be used.
+    #[error("{flag} is {value}: {wanted} is needed")]
+    BadOverride {
+        /// The command line's name of the setting.
+        flag: String,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        wanted: String,
+    },
+    /// The metadata asks for what this build does not do.
+    #[error("{architecture} with {what} is not read by this build (metadata key {key} is {value})")]
+    Unsupported {
+        /// The family.
+        architecture: String,
+        /// The feature's name.
+        what: &'static str,
+        /// The key that asks for it.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// The file lacks a tensor.
+    #[error("tensor {name} is missing: the model needs it with shape {wanted:?}")]
+    MissingTensor {
+        /// The tensor.
+        name: String,
+        /// Its shape, outermost first.
+        wanted: Vec<u32>,
+    },
+    /// A tensor has another shape than the metadata implies.
+    #[error("tensor {name} has shape {found:?}: the model needs {wanted:?}")]
+    TensorShape {
+        /// The tensor.
+        name: String,
+        /// The file's shape, outermost first.
+        found: Vec<u64>,
+        /// The shape that the metadata implies.
+        wanted: Vec<u32>,
+    },
+    /// A tensor has a type that its use does not allow.
+    #[error("tensor {name} is stored as {found}: {wanted} is needed")]
+    TensorType {
+        /// The tensor.
+        name: String,
+        /// The file's type.
+        found: DType,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// A constant that the graph is built from has a useless value.
+    #[error("tensor {name} holds {value} at {index}: a positive, finite number is needed")]
+    TensorValue {
+        /// The tensor.
+        name: String,
+        /// Position of the element.
+        index: usize,
+        /// The element.
+        value: f32,
+    },
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(" (did you mean {name}?)"))
+}

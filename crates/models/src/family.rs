@@ -1,0 +1,51 @@
+use minfer_graph::Program;
+
+use crate::arch::{llama, qwen2};
+use crate::nearest::nearest;
+use crate::{Hyperparams, Metadata, ModelError, Present, TensorRule};
+
+/// A model family: what `general.architecture` names, and its three functions.
+#[derive(Debug)]
+pub struct Family {
+    /// The value of `general.architecture`, also the prefix of the family's metadata keys.
+    pub architecture: &'static str,
+    /// Reads and checks the metadata.
+    pub hyperparameters: fn(&Metadata<'_>) -> Result<Hyperparams, ModelError>,
+    /// Names, shapes and use of the tensors, in file order.
+    pub tensors: fn(&Hyperparams) -> Vec<TensorRule>,
+    /// The program over the tensors that a file has.
+    pub graph: fn(&Hyperparams, &Present) -> Program,
+}
+
+/// Every family that this build reads.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        architecture: "llama",
+        hyperparameters: llama::hyperparameters,
+        tensors: llama::tensors,
+        graph: llama::graph,
+    },
+    Family {
+        architecture: "qwen2",
+        hyperparameters: qwen2::hyperparameters,
+        tensors: qwen2::tensors,
+        graph: qwen2::graph,
+    },
+];
+
+impl Family {
+    /// The family of an architecture.
+    ///
+    /// # Errors
+    /// No family has this name; the error lists those that are read, and the nearest one.
+    pub fn of(architecture: &str) -> Result<&'static Family, ModelError> {
+        FAMILIES.iter().find(|family| family.architecture == architecture).ok_or_else(|| {
+            let known: Vec<&'static str> = FAMILIES.iter().map(|family| family.architecture).collect();
+            ModelError::UnknownArchitecture {
+                found: architecture.to_owned(),
+                nearest: nearest(architecture, &known),
+                known,
+            }
+        })
+    }
+}

@@ -1,0 +1,173 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use minfer_formats::gguf;
+use minfer_graph::backend::WeightSource;
+use minfer_graph::{KvFormat, KvGroupSpec, KvLayout, KvSpec, KvSpecError, Program, WeightId};
+use minfer_tensor::blocks::decode_row;
+
+use crate::{
+    Family, Hyperparams, Metadata, MetadataOverride, ModelError, Present, RopeOverrides, TensorRule,
+    TensorUse,
+};
+
+/// What a user may change about a file's description of itself.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ModelOptions {
+    /// Metadata values that take the place of the file's.
+    pub metadata: Vec<MetadataOverride>,
+    /// Rope settings that take the place of the metadata's.
+    pub rope: RopeOverrides,
+}
+
+/// A file understood as a model: checked numbers, and the program over its weights.
+#[derive(Debug)]
+pub struct Model {
+    /// `general.name`, or the architecture where the file has no name.
+    pub name: String,
+    /// Its family.
+    pub family: &'static Family,
+    /// Its numbers, overrides applied.
+    pub hyperparams: Hyperparams,
+    /// Its graphs. The names of their weights are those of the file's tensors.
+    pub program: Program,
+    /// Elements of all tensors that it uses.
+    pub parameters: u64,
+    /// Names of tensors that the file has and the family does not know, in file order: worth a warning.
+    pub unused: Vec<String>,
+}
+
+impl Model {
+    /// Reads metadata and tensor entries, checks them against the family, and builds the program. Of the tensors' data only
+    /// constants of the graph (rope factors) are read.
+    ///
+    /// # Errors
+    /// The architecture is not read, metadata or an override is useless, or a tensor is missing, misshapen or of a
+    /// wrong type.
+    pub fn read(file: &gguf::File, options: &ModelOptions) -> Result<Model, ModelError> {
+        let metadata = Metadata::new(file, &options.metadata);
+        let architecture =
+            metadata.string("general.architecture")?.ok_or_else(|| ModelError::MissingKey {
+                key: "general.architecture".to_owned(),
+                wanted: "the name of a model family".to_owned(),
+            })?;
+        let family = Family::of(architecture)?;
+        let mut hyperparams = (family.hyperparameters)(&metadata)?;
+        options.rope.apply(&mut hyperparams)?;
+        let rules = (family.tensors)(&hyperparams);
+        let (present, parameters) = check_tensors(file, &rules)?;
+        hyperparams.rope.factors = rope_factors(file, &rules)?;
+        let known: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
+        let names = file.tensors().iter().map(|tensor| tensor.name());
+        Ok(Model {
+            name: metadata.string("general.name")?.unwrap_or(architecture).to_owned(),
+            family,
+            program: (family.graph)(&hyperparams, &present),
+            hyperparams,
+            parameters,
+            unused: names.filter(|name| !known.contains(name)).map(str::to_owned).collect(),
+        })
+    }
+
+    /// Positions that the model was trained for.
+    pub fn context_length(&self) -> u32 {
+        self.hyperparams.context_length
+    }
+
+    /// The geometry of the model's KV cache: one group of all layers.
+    ///
+    /// # Errors
+    /// The block size is not allowed, or the format cannot store this head dim.
+    pub fn kv_spec(
+        &self,
+        k_format: KvFormat,
+        v_format: KvFormat,
+        layout: KvLayout,
+        block_tokens: u32,
+        max_blocks: u32,
+    ) -> Result<KvSpec, KvSpecError> {
+        let Hyperparams { n_layers, kv_heads, k_dim, v_dim, .. } = self.hyperparams;
+        let group = KvGroupSpec {
+            layers: (0..n_layers).collect(),
+            kv_heads,
+            k_dim,
+            v_dim,
+            k_format,
+            v_format,
+            layout,
+            block_tokens,
+        };
+        group.validate()?;
+        Ok(KvSpec { groups: vec![group], max_blocks: vec![max_blocks] })
+    }
+
+    /// The bytes of the program's weights in the file that the model was read from.
+    ///
+    /// # Panics
+    /// `file` is another file and lacks a tensor.
+    pub fn weights<'f>(&self, file: &'f gguf::File) -> FileWeights<'f> {
+        let find = |name: &str| file.tensor(name).unwrap_or_else(|| panic!("{name} is not in this file"));
+        FileWeights { file, tensors: self.program.weights.iter().map(|weight| find(&weight.name)).collect() }
+    }
+}
+
+/// Weights as a file stores them.
+#[derive(Debug)]
+pub struct FileWeights<'f> {
+    file: &'f gguf::File,
+    tensors: Vec<&'f gguf::Tensor>,
+}
+
+impl FileWeights<'_> {
+    /// Bytes of all weights together.
+    pub fn total_bytes(&self) -> u64 {
+        self.tensors.iter().map(|tensor| self.file.bytes(tensor).len() as u64).sum()
+    }
+}
+
+impl WeightSource for FileWeights<'_> {
+    fn bytes(&self, id: WeightId) -> &[u8] {
+        self.file.bytes(self.tensors[id.0 as usize])
+    }
+
+    fn release(&self, id: WeightId) {
+        self.file.dont_need(self.tensors[id.0 as usize]);
+    }
+}
+
+/// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.
+fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(Present, u64), ModelError> {
+    let (mut present, mut parameters) = (Present::default(), 0);
+    for rule in rules {
+        let Some(tensor) = file.tensor(&rule.name) else {
+            if rule.optional {
+                continue;
+            }
+            return Err(ModelError::MissingTensor { name: rule.name.clone(), wanted: rule.shape.clone() });
+        };
+        let dtype = file.dtype(tensor)?;
+        // GGUF counts dimensions from the contiguous one.
+        let shape: Vec<u64> = tensor.dims().iter().rev().copied().collect();
+        rule.check(&shape, dtype)?;
+        parameters += tensor.elements();
+        if rule.usage != TensorUse::Constant {
+            present.insert(rule, dtype);
+        }
+    }
+    Ok((present, parameters))
+}
+
+/// The checked values of `rope_freqs.weight`, where the family knows it and the file has it.
+fn rope_factors(file: &gguf::File, rules: &[TensorRule]) -> Result<Option<Arc<[f32]>>, ModelError> {
+    let rule = rules.iter().find(|rule| rule.name == "rope_freqs.weight");
+    let Some((rule, tensor)) = rule.and_then(|rule| Some((rule, file.tensor(&rule.name)?))) else {
+        return Ok(None);
+    };
+    let mut values = vec![0.0; rule.shape.iter().product::<u32>() as usize];
+    decode_row(file.dtype(tensor)?, file.bytes(tensor), &mut values)
+        .expect("shape and type were checked against the rule");
+    match values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
+        Some(index) => Err(ModelError::TensorValue { name: rule.name.clone(), index, value: values[index] }),
+        None => Ok(Some(values.into())),
+    }
+}

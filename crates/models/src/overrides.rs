@@ -1,0 +1,176 @@
+use std::str::FromStr;
+
+use crate::hyperparams::{RopeHyperparams, RopeScaling, Yarn};
+use crate::{Hyperparams, ModelError};
+
+/// Rope settings that take the place of the file's. Absent means: as the file says.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct RopeOverrides {
+    /// `--rope-scaling`: the method.
+    pub scaling: Option<RopeScalingKind>,
+    /// `--rope-scale`: how many times longer the context becomes.
+    pub scale: Option<f64>,
+    /// `--rope-freq-base`: the base of the frequencies.
+    pub freq_base: Option<f64>,
+    /// `--rope-freq-scale`: the factor on the frequencies, the inverse of `scale`.
+    pub freq_scale: Option<f64>,
+    /// `--yarn-orig-ctx`: the context length of training.
+    pub yarn_original_context: Option<u32>,
+    /// `--yarn-ext-factor`: weight of extrapolation, 0 for interpolation alone.
+    pub yarn_ext_factor: Option<f64>,
+    /// `--yarn-attn-factor`: factor on the magnitude.
+    pub yarn_attn_factor: Option<f64>,
+    /// `--yarn-beta-fast`: turns in the original context above which a pair keeps its frequency.
+    pub yarn_beta_fast: Option<f64>,
+    /// `--yarn-beta-slow`: turns in the original context below which a pair is fully interpolated.
+    pub yarn_beta_slow: Option<f64>,
+}
+
+/// A method of stretching the context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeScalingKind {
+    /// Frequencies as trained.
+    None,
+    /// Positions divided by a factor.
+    Linear,
+    /// YaRN.
+    Yarn,
+}
+
+impl RopeScalingKind {
+    /// Every kind, in declaration order.
+    pub const ALL: [RopeScalingKind; 3] =
+        [RopeScalingKind::None, RopeScalingKind::Linear, RopeScalingKind::Yarn];
+
+    /// The name that metadata and the command line use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RopeScalingKind::None => "none",
+            RopeScalingKind::Linear => "linear",
+            RopeScalingKind::Yarn => "yarn",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<RopeScalingKind> {
+        RopeScalingKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl FromStr for RopeScalingKind {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        RopeScalingKind::from_name(text)
+            .ok_or_else(|| refused("--rope-scaling", format!("{text:?}"), "none, linear or yarn"))
+    }
+}
+
+impl RopeOverrides {
+    /// Puts the settings into a model's hyperparameters.
+    ///
+    /// # Errors
+    /// A number out of its range, `scale` together with `freq_scale`, a factor for a model without scaling, or a YaRN
+    /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
+    pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
+        let context = hyperparams.context_length;
+        let rope = &mut hyperparams.rope;
+        if let Some(base) = self.freq_base {
+            rope.base = within("--rope-freq-base", base, 1.0, 1e15)?;
+        }
+        if let Some(factor) = self.yarn_attn_factor {
+            rope.magnitude = within("--yarn-attn-factor", factor, 0.0, 1e3)? * rope.file_magnitude;
+        }
+        rope.scaling = self.scaling_of(rope, context)?;
+        Ok(())
+    }
+
+    fn scaling_of(&self, rope: &RopeHyperparams, context: u32) -> Result<RopeScaling, ModelError> {
+        let factor = self.factor()?;
+        let kind = match self.scaling {
+            Some(kind) => kind,
+            None if rope.scaling == RopeScaling::None && factor.is_some() => RopeScalingKind::Linear,
+            None => rope.scaling.kind(),
+        };
+        let factor_or_files = factor.unwrap_or_else(|| rope.scaling.factor());
+        match kind {
+            RopeScalingKind::Yarn => self.yarn_of(rope, factor_or_files, context),
+            other => {
+                self.refuse_yarn_settings(other)?;
+                match (other, factor) {
+                    (RopeScalingKind::None, Some(factor)) => Err(refused(
+                        "--rope-scale",
+                        factor.to_string(),
+                        "no factor with --rope-scaling none, or --rope-scaling linear or yarn",
+                    )),
+                    (RopeScalingKind::None, None) => Ok(RopeScaling::None),
+                    _ => Ok(RopeScaling::linear(factor_or_files)),
+                }
+            }
+        }
+    }
+
+    fn yarn_of(&self, rope: &RopeHyperparams, factor: f64, context: u32) -> Result<RopeScaling, ModelError> {
+        let mut yarn = rope.scaling.yarn_or(context);
+        yarn.factor = factor;
+        if let Some(original) = self.yarn_original_context {
+            yarn.original_context = original;
+            if original == 0 {
+                return Err(refused("--yarn-orig-ctx", original.to_string(), "a context length"));
+            }
+        }
+        if let Some(ext_factor) = self.yarn_ext_factor {
+            yarn.ext_factor = Yarn::checked_ext_factor(ext_factor).ok_or_else(|| {
+                refused("--yarn-ext-factor", ext_factor.to_string(), Yarn::EXT_FACTOR_WANTED)
+            })?;
+        }
+        if let Some(beta_fast) = self.yarn_beta_fast {
+            yarn.beta_fast = within("--yarn-beta-fast", beta_fast, 0.0, 1e6)?;
+        }
+        if let Some(beta_slow) = self.yarn_beta_slow {
+            yarn.beta_slow = within("--yarn-beta-slow", beta_slow, 0.0, 1e6)?;
+        }
+        Ok(RopeScaling::Yarn(yarn))
+    }
+
+    fn factor(&self) -> Result<Option<f64>, ModelError> {
+        match (self.scale, self.freq_scale) {
+            (Some(scale), Some(freq_scale)) => Err(refused(
+                "--rope-freq-scale",
+                freq_scale.to_string(),
+                &format!("only one of it and --rope-scale (now {scale})"),
+            )),
+            (Some(scale), None) => within("--rope-scale", scale, 0.0, 1e6).map(Some),
+            (None, Some(scale)) => Ok(Some(1.0 / within("--rope-freq-scale", scale, 0.0, 1e6)?)),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {
+        let given = [
+            ("--yarn-orig-ctx", self.yarn_original_context.map(f64::from)),
+            ("--yarn-ext-factor", self.yarn_ext_factor),
+            ("--yarn-attn-factor", self.yarn_attn_factor),
+            ("--yarn-beta-fast", self.yarn_beta_fast),
+            ("--yarn-beta-slow", self.yarn_beta_slow),
+        ];
+        match given.into_iter().find_map(|(flag, value)| value.map(|value| (flag, value))) {
+            Some((flag, value)) => {
+                let wanted =
+                    format!("--rope-scaling yarn with it (the model's rope scaling is {})", kind.name());
+                Err(refused(flag, value.to_string(), &wanted))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn within(flag: &str, value: f64, above: f64, most: f64) -> Result<f64, ModelError> {
+    if value > above && value <= most {
+        return Ok(value);
+    }
+    Err(refused(flag, value.to_string(), &format!("a number above {above} and at most {most}")))
+}
+
+fn refused(flag: &str, value: String, wanted: &str) -> ModelError {
+    ModelError::BadOverride { flag: flag.to_owned(), value, wanted: wanted.to_owned() }
+}
