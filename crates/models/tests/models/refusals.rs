@@ -1,8 +1,6 @@
 //! What a file may not say, and that the refusal names it.
 
-mod common;
-
-use common::{open, read};
+use crate::common::{open, read};
 use minfer_models::{MetadataOverride, Model, ModelOptions, RopeOverrides, RopeScalingKind};
 use minfer_tensor::DType;
 use minfer_testkit::synthetic::{Family, ModelFile, TensorData, Value};

@@ -1,8 +1,6 @@
 //! What is read from good files.
 
-mod common;
-
-use common::{open, read};
+use crate::common::{open, read};
 use minfer_graph::backend::WeightSource;
 use minfer_graph::{KvFormat, KvLayout, KvSpecError, LinearPart, Op, Program, RopePairs, WeightId};
 use minfer_models::{

@@ -1,0 +1,6 @@
+//! Synthetic models of every family: what is read, what is refused, and what they compute.
+
+mod common;
+mod reading;
+mod refusals;
+mod truth;
