@@ -1,1 +1,34 @@
-//! TODO
+//! Requests in, events out: batching, KV bookkeeping, sampling and the step loop.
+//!
+//! The engine knows a model only as a [`Forward`] and text only as a tokenizer. [`Engine`] answers requests, many at a
+//! time, on a thread of its own; [`Runner`] feeds chosen tokens and hands out logits, for measurements and tests.
+#![forbid(unsafe_code)]
+
+mod batcher;
+mod config;
+mod engine;
+mod error;
+pub mod event;
+mod feed;
+mod forward;
+pub mod kv;
+mod reply;
+mod request;
+mod runner;
+pub mod sampler;
+mod sequence;
+mod stats;
+#[cfg(test)]
+mod test_model;
+mod worker;
+
+pub use config::EngineConfig;
+pub use engine::{Engine, RequestId};
+pub use error::{ConfigError, EngineError, SubmitError};
+pub use event::Event;
+pub use forward::{Forward, ForwardError, ForwardStats};
+pub use reply::{EventSink, Events};
+pub use request::{PromptLogprobs, Request, RequestError};
+pub use runner::{Row, RunError, Runner, RunnerOptions, RunnerStats, Want};
+pub use sampler::{ParamError, SampleError, Sampler, SamplingParams, Stage};
+pub use stats::EngineStats;

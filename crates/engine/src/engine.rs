@@ -1,0 +1,244 @@
+//! The handle that clients talk to, and the thread behind it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use minfer_text::{TextStream, Tokenizer};
+
+use crate::event::Event;
+use crate::reply::{EventSink, Events, Reply};
+use crate::request::{Request, RequestError};
+use crate::sampler::{Sampler, random};
+use crate::sequence::Sequence;
+use crate::stats::EngineStats;
+use crate::worker::{Worker, words};
+use crate::{ConfigError, EngineConfig, EngineError, Forward, SubmitError};
+
+/// Names a request of one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// A model that answers requests, many at a time. One thread owns the model and runs steps while there is work.
+///
+/// Dropping it is [`shutdown`](Self::shutdown).
+pub struct Engine {
+    commands: Option<Sender<Command>>,
+    worker: Option<JoinHandle<()>>,
+    tokenizer: Arc<Tokenizer>,
+    config: EngineConfig,
+    vocab: usize,
+    kv_tokens: usize,
+    /// End-of-generation tokens that the model has logits for.
+    end_tokens: Arc<[u32]>,
+    next_id: AtomicU64,
+    /// Requests that were accepted and have not ended.
+    live: Arc<AtomicUsize>,
+    stats: Arc<Mutex<EngineStats>>,
+}
+
+enum Command {
+    Submit(Box<Sequence>),
+    Cancel(RequestId),
+}
+
+impl Engine {
+    /// Starts the worker thread.
+    ///
+    /// # Errors
+    /// Settings that contradict each other or the model, or no thread could be had.
+    pub fn new(
+        model: impl Forward + 'static,
+        tokenizer: Arc<Tokenizer>,
+        config: EngineConfig,
+    ) -> Result<Engine, ConfigError> {
+        config.validate(model.extents())?;
+        let (tokens, vocab) = (tokenizer.vocab_len(), model.vocab().min(model.input_vocab()));
+        if tokens > vocab {
+            return Err(ConfigError::Vocabulary { tokens, vocab });
+        }
+        let stats = Arc::new(Mutex::new(EngineStats::default()));
+        let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &config, Arc::clone(&stats));
+        let kv_tokens = worker.kv_tokens();
+        let (commands, receiver) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("minfer-engine".to_owned())
+            .spawn(move || serve(worker, &receiver))
+            .map_err(|error| ConfigError::Thread(error.to_string()))?;
+        Ok(Engine {
+            commands: Some(commands),
+            worker: Some(thread),
+            end_tokens: tokenizer.end_of_generation().iter().copied().collect(),
+            tokenizer,
+            config,
+            vocab,
+            kv_tokens,
+            next_id: AtomicU64::new(0),
+            live: Arc::default(),
+            stats,
+        })
+    }
+
+    /// Accepts a request. Its events come in order and end with exactly one terminal event.
+    ///
+    /// # Errors
+    /// The request cannot be carried out, or there is no place for it.
+    pub fn submit(&self, request: Request) -> Result<(RequestId, Events), SubmitError> {
+        let (sink, events) = Events::channel();
+        Ok((self.submit_to(request, sink)?, events))
+    }
+
+    /// Accepts a request whose events go to `sink`, from the worker's thread.
+    ///
+    /// # Errors
+    /// The request cannot be carried out, or there is no place for it; the sink is dropped unused.
+    pub fn submit_to(
+        &self,
+        request: Request,
+        sink: impl EventSink + 'static,
+    ) -> Result<RequestId, SubmitError> {
+        let most = self.most_tokens(&request)?;
+        let text = TextStream::new(request.stop.clone()).map_err(RequestError::Stop)?;
+        let sampler = self.sampler(&request);
+        self.take_place()?;
+        let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let reply = Reply::new(id, Box::new(sink), Arc::clone(&self.live));
+        let sequence = Sequence::new(request, most, sampler, text, reply);
+        self.send(Command::Submit(Box::new(sequence)))?;
+        Ok(id)
+    }
+
+    /// Ends a request with [`Event::Cancelled`] before the next step, unless it has ended by then.
+    pub fn cancel(&self, id: RequestId) {
+        // A worker that has ended has nothing left to cancel.
+        let _ = self.send(Command::Cancel(id));
+    }
+
+    /// Counts as of the last step.
+    pub fn stats(&self) -> EngineStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The tokenizer that turns generated tokens into text.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
+    /// Tokens that the model has logits for.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Whether requests are no longer carried out: the worker stalled or failed.
+    pub fn has_stopped(&self) -> bool {
+        self.worker.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Cancels every live request and waits for the worker's end.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        drop(self.commands.take());
+        if let Some(worker) = self.worker.take() {
+            // Its panics were caught and told to the clients.
+            let _ = worker.join();
+        }
+    }
+
+    /// Checks a request and tells the most tokens that it can generate.
+    fn most_tokens(&self, request: &Request) -> Result<usize, SubmitError> {
+        request.validate(self.vocab)?;
+        let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.config.n_ctx, self.kv_tokens);
+        if n_prompt_tokens >= n_ctx {
+            return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
+        }
+        if n_prompt_tokens > kv_tokens {
+            return Err(SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens });
+        }
+        // The last token that is generated is not fed.
+        Ok(n_ctx.min(kv_tokens.saturating_add(1)) - n_prompt_tokens)
+    }
+
+    fn sampler(&self, request: &Request) -> Sampler {
+        let seed = request.seed.unwrap_or_else(random::fresh_seed);
+        let masked_for = if request.ignore_eos { u32::MAX } else { request.min_tokens };
+        Sampler::new(request.sampling.clone(), seed, request.choice)
+            .with_masked(Arc::clone(&self.end_tokens), masked_for)
+    }
+
+    /// Counts a request as live if there is a place for it.
+    fn take_place(&self) -> Result<(), SubmitError> {
+        let (n_slots, queue) = (self.config.n_slots, self.config.queue);
+        let taken = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, |live| {
+            (live < n_slots.saturating_add(queue)).then_some(live + 1)
+        });
+        taken.map(drop).map_err(|_| SubmitError::QueueFull { n_slots, queue })
+    }
+
+    fn send(&self, command: Command) -> Result<(), SubmitError> {
+        let commands = self.commands.as_ref().ok_or(SubmitError::Stopped)?;
+        commands.send(command).map_err(|_| SubmitError::Stopped)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Engine").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// The worker thread: steps while there is work, waits for commands while there is none. Ends when the handle is gone
+/// or the engine cannot go on.
+fn serve(mut worker: Worker, commands: &Receiver<Command>) {
+    let served =
+        catch_unwind(AssertUnwindSafe(|| while take_commands(&mut worker, commands) && worker.step() {}));
+    let event = match served {
+        Ok(()) => Event::Cancelled,
+        Err(panic) => Event::Failed(EngineError::Panicked(words(&*panic))),
+    };
+    worker.end_all(&event);
+    worker.settle();
+}
+
+/// Takes what clients have sent, waiting for it while there is nothing to do. Tells whether the handle is still there.
+fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
+    loop {
+        let command = if worker.has_work() {
+            match commands.try_recv() {
+                Ok(command) => command,
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        } else {
+            match commands.recv() {
+                Ok(command) => command,
+                Err(mpsc::RecvError) => return false,
+            }
+        };
+        match command {
+            Command::Submit(sequence) => worker.accept(*sequence),
+            Command::Cancel(id) => worker.cancel(id),
+        }
+    }
+}

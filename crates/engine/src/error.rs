@@ -1,0 +1,106 @@
+//! What can go wrong after a request was accepted, and why one is refused.
+
+use crate::ForwardError;
+use crate::kv::StoreError;
+use crate::request::RequestError;
+use crate::sampler::SampleError;
+
+/// Why a request could not be carried to its end.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The forward failed; every sequence that was in it has this error.
+    #[error("the model's forward failed: {0}")]
+    Forward(#[from] ForwardError),
+    /// A step panicked; every sequence that was in it has this error.
+    #[error("a step panicked: {0}")]
+    Panicked(String),
+    /// No memory for the sequence's cached rows.
+    #[error(transparent)]
+    Kv(#[from] StoreError),
+    /// No token could be chosen.
+    #[error("{0} (generated token {index})", index = .1)]
+    Sample(#[source] SampleError, u32),
+    /// Steps went by that left work and advanced none.
+    #[error("the engine made no progress in {steps} steps")]
+    Stalled {
+        /// How many.
+        steps: u32,
+    },
+    /// The worker ended while the request was with it.
+    #[error("the engine stopped")]
+    Stopped,
+}
+
+/// Why a request was not accepted.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// A field cannot be used.
+    #[error(transparent)]
+    Invalid(#[from] RequestError),
+    /// No room for the prompt and one token.
+    #[error("the prompt of {n_prompt_tokens} tokens does not fit the context of {n_ctx} tokens")]
+    ExceedsContext {
+        /// Tokens of the prompt.
+        n_prompt_tokens: usize,
+        /// Tokens that a sequence may have.
+        n_ctx: usize,
+    },
+    /// More rows than the KV budget can ever hold.
+    #[error("the prompt of {n_prompt_tokens} tokens does not fit the KV budget of {kv_tokens} tokens")]
+    ExceedsKv {
+        /// Tokens of the prompt.
+        n_prompt_tokens: usize,
+        /// Tokens that one sequence has room for when it is alone.
+        kv_tokens: usize,
+    },
+    /// As many requests wait as may wait.
+    #[error("the queue is full: {n_slots} requests run and {queue} wait")]
+    QueueFull {
+        /// Requests that run.
+        n_slots: usize,
+        /// Requests that wait.
+        queue: usize,
+    },
+    /// The engine is shutting down or has ended.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+/// Engine settings that contradict each other or the model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A setting below its least value.
+    #[error("{field} is {value}, but must be at least {least}")]
+    TooSmall {
+        /// The setting.
+        field: &'static str,
+        /// What was given.
+        value: usize,
+        /// What is needed.
+        least: usize,
+    },
+    /// A setting above what the model was compiled for.
+    #[error("{field} is {value}, but the model was compiled for {most}")]
+    TooLarge {
+        /// The setting.
+        field: &'static str,
+        /// What was given.
+        value: usize,
+        /// What is possible.
+        most: usize,
+    },
+    /// The tokenizer names tokens that the model has no logits for.
+    #[error("the tokenizer has {tokens} tokens, but the model predicts {vocab}")]
+    Vocabulary {
+        /// The tokenizer's tokens.
+        tokens: usize,
+        /// The model's.
+        vocab: usize,
+    },
+    /// The worker thread could not be started.
+    #[error("the worker thread could not be started: {0}")]
+    Thread(String),
+}

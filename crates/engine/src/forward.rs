@@ -1,0 +1,131 @@
+//! What the engine needs of a model: two graphs that run on a step's data, and the memory of its cache.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+use minfer_graph::backend::KvArena;
+use minfer_graph::{Batch, Executor, Extents, KvSpec};
+
+/// A loaded model. The executor of `minfer-graph` is one; tests may bring others.
+pub trait Forward: Send {
+    /// The most tokens, head rows and sequences of one run.
+    fn extents(&self) -> Extents;
+
+    /// Logits of a row.
+    fn vocab(&self) -> usize;
+
+    /// Token ids that can be fed are below it.
+    fn input_vocab(&self) -> usize;
+
+    /// The cache's geometry.
+    fn kv_spec(&self) -> &KvSpec;
+
+    /// Feeds the batch's tokens: stores their rows in the cache and keeps their hidden rows for the head.
+    ///
+    /// # Errors
+    /// The backend failed; the cells of the batch then hold nothing of use.
+    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError>;
+
+    /// Computes logits of the batch's output rows from the hidden rows of the last [`run_body`](Self::run_body).
+    ///
+    /// # Errors
+    /// The backend failed.
+    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError>;
+
+    /// Logits of the last head run's output row `row`, counted from 0.
+    ///
+    /// # Errors
+    /// There is no such row, or the device failed.
+    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ForwardError>;
+
+    /// The memory of the cache.
+    fn arena(&mut self) -> &mut dyn KvArena;
+
+    /// Counters and sizes.
+    fn stats(&self) -> ForwardStats;
+}
+
+/// Counters and sizes of a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ForwardStats {
+    /// Graphs built since the model was loaded.
+    pub graph_builds: u64,
+    /// Bytes of the weights as the backend keeps them.
+    pub weight_bytes: u64,
+    /// Bytes of workspace.
+    pub workspace_bytes: u64,
+}
+
+/// Why a run failed. Shared, because every sequence of the step is told.
+#[derive(Debug, Clone)]
+pub struct ForwardError(Arc<dyn Error + Send + Sync>);
+
+impl ForwardError {
+    /// Wraps a cause.
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> ForwardError {
+        ForwardError(cause.into().into())
+    }
+}
+
+impl fmt::Display for ForwardError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl Error for ForwardError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl PartialEq for ForwardError {
+    fn eq(&self, other: &ForwardError) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Forward for Executor {
+    fn extents(&self) -> Extents {
+        Executor::extents(self)
+    }
+
+    fn vocab(&self) -> usize {
+        self.vocabulary() as usize
+    }
+
+    fn input_vocab(&self) -> usize {
+        self.program().input_vocabulary() as usize
+    }
+
+    fn kv_spec(&self) -> &KvSpec {
+        Executor::kv_spec(self)
+    }
+
+    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError> {
+        Executor::run_body(self, batch).map_err(ForwardError::new)
+    }
+
+    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError> {
+        Executor::run_head(self, batch).map_err(ForwardError::new)
+    }
+
+    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ForwardError> {
+        Executor::logits(self, row).map_err(ForwardError::new)
+    }
+
+    fn arena(&mut self) -> &mut dyn KvArena {
+        Executor::arena(self)
+    }
+
+    fn stats(&self) -> ForwardStats {
+        let stats = Executor::stats(self);
+        ForwardStats {
+            graph_builds: stats.graph_builds,
+            weight_bytes: stats.weight_bytes,
+            workspace_bytes: stats.workspace_bytes,
+        }
+    }
+}

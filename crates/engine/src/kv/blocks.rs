@@ -1,0 +1,118 @@
+//! The blocks of one group: which are free, and how many sequences own each of the others.
+
+/// In which order free blocks are handed out. It changes where rows lie, and must change nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// The lowest free block first, so that high memory can be given back.
+    #[default]
+    Fresh,
+    /// A free block drawn from a generator with this seed.
+    Shuffled(u64),
+}
+
+/// Free list and reference counts.
+#[derive(Debug, Clone)]
+pub(super) struct BlockPool {
+    owners: Vec<u32>,
+    /// Free blocks as a heap of one order: the next to hand out is last.
+    free: Vec<u32>,
+    placement: Placement,
+}
+
+impl BlockPool {
+    /// All of `blocks` free.
+    pub(super) fn new(blocks: u32, placement: Placement) -> BlockPool {
+        BlockPool { owners: vec![0; blocks as usize], free: (0..blocks).rev().collect(), placement }
+    }
+
+    pub(super) fn total(&self) -> u32 {
+        self.owners.len() as u32
+    }
+
+    pub(super) fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// A free block, now with one owner.
+    pub(super) fn take(&mut self) -> Option<u32> {
+        if let Placement::Shuffled(state) = &mut self.placement {
+            let last = self.free.len().checked_sub(1)?;
+            self.free.swap(draw(state, last + 1), last);
+        }
+        let block = self.free.pop()?;
+        self.owners[block as usize] = 1;
+        Some(block)
+    }
+
+    /// One owner less. Tells whether that was the last one: the block is free again.
+    ///
+    /// # Panics
+    /// Nobody owns the block.
+    pub(super) fn give(&mut self, block: u32) -> bool {
+        let owners = &mut self.owners[block as usize];
+        assert!(*owners > 0, "KV block {block} is given back but has no owner");
+        *owners -= 1;
+        let freed = *owners == 0;
+        if freed {
+            self.insert_free(block);
+        }
+        freed
+    }
+
+    /// Keeps the free list in descending order where the lowest is wanted first.
+    fn insert_free(&mut self, block: u32) {
+        let place = match self.placement {
+            Placement::Fresh => self.free.partition_point(|&other| other > block),
+            Placement::Shuffled(_) => self.free.len(),
+        };
+        self.free.insert(place, block);
+    }
+}
+
+/// A number below `bound` from SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+fn draw(state: &mut u64, bound: usize) -> usize {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut bits = *state;
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (((bits ^ (bits >> 31)) as u128 * bound as u128) >> 64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(pool: &mut BlockPool) -> Vec<u32> {
+        std::iter::from_fn(|| pool.take()).collect()
+    }
+
+    #[test]
+    fn fresh_hands_out_the_lowest() {
+        let mut pool = BlockPool::new(4, Placement::Fresh);
+        assert_eq!(drain(&mut pool), [0, 1, 2, 3]);
+        for block in [2, 0, 3] {
+            assert!(pool.give(block));
+        }
+        assert_eq!(drain(&mut pool), [0, 2, 3]);
+    }
+
+    #[test]
+    fn shuffled_hands_out_each_once_in_another_order() {
+        let mut pool = BlockPool::new(64, Placement::Shuffled(1));
+        let mut order = drain(&mut pool);
+        assert!(!order.is_sorted());
+        assert_ne!(order, drain(&mut BlockPool::new(64, Placement::Shuffled(2))));
+        assert_eq!(order, drain(&mut BlockPool::new(64, Placement::Shuffled(1))));
+        order.sort_unstable();
+        assert_eq!(order, Vec::from_iter(0..64));
+    }
+
+    #[test]
+    #[should_panic(expected = "KV block 0 is given back but has no owner")]
+    fn a_block_is_not_given_back_twice() {
+        let mut pool = BlockPool::new(1, Placement::Fresh);
+        let block = pool.take().unwrap();
+        assert!(pool.give(block));
+        pool.give(block);
+    }
+}

@@ -1,0 +1,289 @@
+//! Feeding tokens without an engine: every chunk, every batch mate and every place of a row is the caller's choice.
+
+use std::borrow::Cow;
+
+use minfer_graph::{Extents, KvSpec};
+
+use crate::feed::Feed;
+use crate::kv::{Placement, SequenceId, Store, StoreError};
+use crate::{Forward, ForwardError};
+
+/// A model with a KV store and nothing else: no queue, no sampling, no thread.
+///
+/// Measurements [`prefill`](Self::prefill) and [`decode`](Self::decode); tests [`feed`](Self::feed).
+pub struct Runner {
+    model: Box<dyn Forward>,
+    store: Store,
+    feed: Feed,
+    counts: RunnerStats,
+}
+
+/// Settings of a runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunnerOptions {
+    /// Most KV blocks of each group, where fewer than the arena reserves are wanted.
+    pub kv_blocks: Option<u32>,
+    /// In which order KV blocks are handed out.
+    pub placement: Placement,
+}
+
+/// Which logits a feed computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// None: the head does not run.
+    Nothing,
+    /// Those after each sequence's last token.
+    Last,
+    /// Those after every token.
+    All,
+}
+
+/// Logits after one token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Row<'a> {
+    /// Index in the feed's list of sequences.
+    pub sequence: usize,
+    /// The token's index in its sequence.
+    pub position: u32,
+    /// One for each token of the vocabulary.
+    pub logits: &'a [f32],
+}
+
+/// What a runner has done, so that a test can prove that its variant ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RunnerStats {
+    /// Forwards of the body.
+    pub steps: u64,
+    /// Tokens fed.
+    pub tokens_fed: u64,
+    /// Runs of the head.
+    pub head_runs: u64,
+    /// Rows that the head computed logits for.
+    pub head_rows: u64,
+    /// Graphs built since the model was loaded.
+    pub graph_builds: u64,
+}
+
+/// Why tokens could not be fed. The sequences are as they were before.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// No room in the cache.
+    #[error(transparent)]
+    Kv(#[from] StoreError),
+    /// The model failed.
+    #[error(transparent)]
+    Forward(#[from] ForwardError),
+    /// More tokens or sequences than the model takes in one step.
+    #[error("{what}: {value} in one step, but the model was compiled for {most}")]
+    TooLarge {
+        /// Tokens or sequences.
+        what: &'static str,
+        /// How many were given.
+        value: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// There is nothing to feed.
+    #[error("sequence {0} of the step has no tokens")]
+    NoTokens(usize),
+    /// A sequence is given twice in one step.
+    #[error("sequence {0} of the step is given twice")]
+    Repeated(usize),
+    /// A token id that the model does not have.
+    #[error("token {id} is outside the vocabulary of {vocab} tokens")]
+    TokenOutOfRange {
+        /// The id.
+        id: u32,
+        /// Tokens that the model has.
+        vocab: usize,
+    },
+}
+
+impl Runner {
+    /// A runner with an empty cache.
+    pub fn new(model: impl Forward + 'static, options: RunnerOptions) -> Runner {
+        let store = Store::new(model.kv_spec(), options.kv_blocks, options.placement);
+        Runner { model: Box::new(model), store, feed: Feed::default(), counts: RunnerStats::default() }
+    }
+
+    /// A new sequence without tokens.
+    pub fn open(&mut self) -> SequenceId {
+        self.store.create()
+    }
+
+    /// Forgets a sequence.
+    ///
+    /// # Panics
+    /// The sequence was closed before.
+    pub fn close(&mut self, sequence: SequenceId) {
+        self.store.drop_sequence(self.model.arena(), sequence);
+    }
+
+    /// Tokens of a sequence that are in the cache.
+    pub fn length(&self, sequence: SequenceId) -> u32 {
+        self.store.length(sequence)
+    }
+
+    /// Forgets every token from index `length` on.
+    ///
+    /// # Errors
+    /// There are fewer tokens.
+    pub fn truncate(&mut self, sequence: SequenceId, length: u32) -> Result<(), RunError> {
+        Ok(self.store.truncate(self.model.arena(), sequence, length)?)
+    }
+
+    /// Feeds tokens of several sequences in one step and calls `read` with the wanted logits, in the order of the batch.
+    ///
+    /// # Errors
+    /// There is no room, or the model failed. No sequence has grown then.
+    pub fn feed(
+        &mut self,
+        step: &[(SequenceId, &[u32])],
+        want: Want,
+        read: impl FnMut(Row<'_>),
+    ) -> Result<(), RunError> {
+        self.check(step)?;
+        self.prepare(step)?;
+        match self.run(step, want, read) {
+            Ok(()) => {
+                step.iter().for_each(|&(sequence, _)| self.store.publish(sequence));
+                Ok(())
+            }
+            Err(error) => {
+                self.undo(step);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Feeds a prompt in pieces of the model's step size; gives the logits after its last token, as a generation needs.
+    ///
+    /// # Errors
+    /// There is no room, or the model failed; pieces before that one stay fed.
+    pub fn prefill(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<Cow<'_, [f32]>, RunError> {
+        let pieces = tokens.chunks(self.model.extents().tokens as usize);
+        let last = pieces.len().checked_sub(1).ok_or(RunError::NoTokens(0))?;
+        for (index, piece) in pieces.enumerate() {
+            let want = if index == last { Want::Last } else { Want::Nothing };
+            self.feed(&[(sequence, piece)], want, |_| {})?;
+        }
+        Ok(self.model.logits(0)?)
+    }
+
+    /// Feeds one token; gives the logits after it.
+    ///
+    /// # Errors
+    /// There is no room, or the model failed.
+    pub fn decode(&mut self, sequence: SequenceId, token: u32) -> Result<Cow<'_, [f32]>, RunError> {
+        self.feed(&[(sequence, &[token])], Want::Last, |_| {})?;
+        Ok(self.model.logits(0)?)
+    }
+
+    /// Counts.
+    pub fn stats(&self) -> RunnerStats {
+        RunnerStats { graph_builds: self.model.stats().graph_builds, ..self.counts }
+    }
+
+    /// The most tokens, head rows and sequences of one step.
+    pub fn extents(&self) -> Extents {
+        self.model.extents()
+    }
+
+    /// Logits of a row.
+    pub fn vocab(&self) -> usize {
+        self.model.vocab()
+    }
+
+    /// The cache's geometry.
+    pub fn kv_spec(&self) -> &KvSpec {
+        self.model.kv_spec()
+    }
+
+    /// The store, for its counts and block tables.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The model back.
+    pub fn into_model(self) -> Box<dyn Forward> {
+        self.model
+    }
+
+    fn check(&self, step: &[(SequenceId, &[u32])]) -> Result<(), RunError> {
+        let extents = self.model.extents();
+        let tokens = step.iter().map(|(_, tokens)| tokens.len()).sum();
+        for (what, value, most) in [
+            ("tokens", tokens, extents.tokens as usize),
+            ("sequences", step.len(), extents.sequences as usize),
+        ] {
+            if value > most {
+                return Err(RunError::TooLarge { what, value, most });
+            }
+        }
+        let vocab = self.model.input_vocab();
+        for (index, &(sequence, tokens)) in step.iter().enumerate() {
+            if tokens.is_empty() {
+                return Err(RunError::NoTokens(index));
+            }
+            if step[..index].iter().any(|&(other, _)| other == sequence) {
+                return Err(RunError::Repeated(index));
+            }
+            if let Some(&id) = tokens.iter().find(|&&id| id as usize >= vocab) {
+                return Err(RunError::TokenOutOfRange { id, vocab });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes cells for every sequence or for none.
+    fn prepare(&mut self, step: &[(SequenceId, &[u32])]) -> Result<(), StoreError> {
+        for (index, &(sequence, tokens)) in step.iter().enumerate() {
+            let prepared = self.store.prepare(self.model.arena(), sequence, tokens.len() as u32);
+            if let Err(error) = prepared {
+                self.undo(&step[..index]);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, step: &[(SequenceId, &[u32])]) {
+        for &(sequence, _) in step {
+            self.store.undo(self.model.arena(), sequence);
+        }
+    }
+
+    fn run(
+        &mut self,
+        step: &[(SequenceId, &[u32])],
+        want: Want,
+        mut read: impl FnMut(Row<'_>),
+    ) -> Result<(), ForwardError> {
+        self.feed.clear(self.store.groups());
+        let mut wanted: Vec<(u32, usize, u32)> = Vec::new();
+        for (index, &(sequence, tokens)) in step.iter().enumerate() {
+            let first = self.feed.push(&self.store, sequence, tokens);
+            let cached = self.store.length(sequence);
+            let skipped = match want {
+                Want::Nothing => tokens.len(),
+                Want::Last => tokens.len() - 1,
+                Want::All => 0,
+            } as u32;
+            wanted.extend((skipped..tokens.len() as u32).map(|at| (first + at, index, cached + at)));
+        }
+        self.feed.run_body(&mut *self.model, &self.store)?;
+        self.counts.steps += 1;
+        self.counts.tokens_fed += u64::from(self.feed.rows());
+        for chunk in wanted.chunks(self.model.extents().rows as usize) {
+            let rows: Vec<u32> = chunk.iter().map(|&(row, _, _)| row).collect();
+            self.feed.run_head(&mut *self.model, &self.store, &rows)?;
+            self.counts.head_runs += 1;
+            self.counts.head_rows += rows.len() as u64;
+            for (row, &(_, sequence, position)) in chunk.iter().enumerate() {
+                read(Row { sequence, position, logits: &self.model.logits(row)? });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! What the engine counts.
+
+use crate::ForwardStats;
+use crate::kv::KvStats;
+
+/// Counters and gauges of one engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EngineStats {
+    /// Requests that wait for a slot or for memory.
+    pub waiting: u64,
+    /// Requests that run.
+    pub running: u64,
+    /// Requests that came to their end.
+    pub finished: u64,
+    /// Requests that failed.
+    pub failed: u64,
+    /// Requests that were cancelled or whose client went away.
+    pub cancelled: u64,
+    /// Sequences that gave their memory to older ones and are fed again.
+    pub preemptions: u64,
+    /// Forwards of the body.
+    pub steps: u64,
+    /// Tokens fed, those fed again after a preemption included.
+    pub tokens_fed: u64,
+    /// Runs of the head.
+    pub head_runs: u64,
+    /// Rows that the head computed logits for.
+    pub head_rows: u64,
+    /// Tokens generated.
+    pub generated_tokens: u64,
+    /// Prompt tokens whose rows were found in the cache.
+    pub reused_tokens: u64,
+    /// Counters and sizes of the model.
+    pub model: ForwardStats,
+    /// The worker ended because steps went by without progress.
+    pub stalled: bool,
+    /// Blocks of the KV store.
+    pub kv: KvStats,
+    /// Bytes of KV memory now taken.
+    pub kv_committed_bytes: u64,
+    /// Bytes of KV address space reserved.
+    pub kv_reserved_bytes: u64,
+}
