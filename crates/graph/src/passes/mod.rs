@@ -145,7 +145,7 @@ fn rewrite_graph(
         let before = patches;
         for (index, rewrite) in rewrites.iter().enumerate() {
             let refused = report.refused.len();
-            let count = sweep(graph, weights, rewrite, accept, &mut report.refused)?;
+            let count = sweep(graph, weights, rewrite, accept, limit - patches, &mut report.refused)?;
             // A later sweep meets the same refusals again.
             let fresh = report.refused.split_off(refused);
             for refusal in fresh {
@@ -155,7 +155,7 @@ fn rewrite_graph(
             }
             report.applied[index].1 += count;
             patches += count;
-            if patches > limit {
+            if patches == limit {
                 return Err(RewriteError::Endless { graph: graph.name.clone(), rewrite: rewrite.name });
             }
         }
@@ -166,18 +166,19 @@ fn rewrite_graph(
     }
 }
 
-/// Tries one rewrite at every node; gives how often it was applied.
+/// Tries one rewrite at every node; gives how often it was applied, at most `limit` times.
 fn sweep(
     graph: &mut Graph,
     weights: &[WeightDesc],
     rewrite: &Rewrite,
     accept: &Accept<'_>,
+    limit: usize,
     refused: &mut Vec<RefusedPatch>,
 ) -> Result<usize, RewriteError> {
     let mut count = 0;
     let mut site = Site::new(graph);
     let mut index = 0;
-    while index < site.graph.nodes.len() {
+    while index < site.graph.nodes.len() && count < limit {
         let found = (rewrite.find)(&site, NodeId(index as u32));
         let Some(patch) = found else {
             index += 1;
