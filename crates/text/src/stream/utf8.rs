@@ -86,7 +86,8 @@ mod tests {
             let mut stream = Utf8Stream::default();
             let mut text: String = pieces.iter().map(|piece| stream.push(piece)).collect();
             text.push_str(&stream.finish());
-            prop_assert_eq!(text, String::from_utf8_lossy(&pieces.concat()));
+            let whole = pieces.concat();
+            prop_assert_eq!(text, String::from_utf8_lossy(&whole));
         }
     }
 }

@@ -1,1 +1,200 @@
+use super::*;
+use serde_json::{Map, json};
+use std::time::{Duration, UNIX_EPOCH};
 
+fn input(messages: serde_json::Value) -> RenderInput {
+    let messages = Message::list_from_json(messages.as_array().unwrap()).unwrap();
+    RenderInput { messages, ..RenderInput::default() }
+}
+
+fn template(source: &str) -> ChatTemplate {
+    ChatTemplate::new(source, Some("<s>"), Some("</s>")).unwrap()
+}
+
+fn render(source: &str, input: &RenderInput) -> Result<String, TemplateError> {
+    template(source).render(input)
+}
+
+/// Renders a template that looks at no messages.
+fn text(source: &str) -> String {
+    render(source, &RenderInput::default()).unwrap()
+}
+
+#[test]
+fn conversations_are_rendered() {
+    let source = "{{ bos_token }}{% for message in messages %}\
+        [{{ message.role }}] {{ message['content'] }}{{ eos_token }}\n{% endfor %}\
+        {% if add_generation_prompt %}[assistant]{% endif %}";
+    let mut input = input(json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": null},
+    ]));
+    input.add_generation_prompt = true;
+    let rendering = render(source, &input).unwrap();
+    assert_eq!(rendering, "<s>[user] Hi</s>\n[assistant] None</s>\n[assistant]");
+}
+
+#[test]
+fn block_tags_swallow_their_lines() {
+    let source = "a\n    {% if true %}\nb\n    {% endif %}\nc\n  {{- ' d' }}\n";
+    assert_eq!(text(source), "a\nb\nc d");
+    assert_eq!(text("{% generation %}\nx{% endgeneration %}"), "x");
+}
+
+#[test]
+fn pythons_methods_are_there() {
+    let source = "{% set t = ' a,b ' %}{{ t.strip().split(',')[-1] }}{{ t.startswith(' ') }}\
+        {{ t.lstrip() }}|{{ t.rstrip() }}|{{ 'x'.upper() }}{{ 'ab'.replace('a', 'c') }}\
+        {{ t.endswith('b') }}{{ {'k': 1}.get('k') }}{{ {'k': 1}.get('z', 2) }}\
+        {% for k, v in {'b': 1, 'a': 2}.items() %}{{ k }}{{ v }}{% endfor %}";
+    assert_eq!(text(source), "bTruea,b | a,b|XcbFalse12b1a2");
+}
+
+#[test]
+fn namespaces_and_loop_controls_are_there() {
+    let source = "{% set ns = namespace(n=0) %}{% for i in range(10) %}\
+        {% if i is odd %}{% continue %}{% endif %}{% if i > 6 %}{% break %}{% endif %}\
+        {% set ns.n = ns.n + i %}{{ loop.index0 }}{% endfor %}={{ ns.n }}";
+    assert_eq!(text(source), "0246=12");
+}
+
+#[test]
+fn macros_and_slices_are_there() {
+    let source = "{% macro twice(x) %}{{ x }}{{ x }}{% endmacro %}{{ twice('a') }}\
+        {{ [1, 2, 3][::-1] | join(',') }}{{ 'abc'[1:] }}{{ none is none }}{{ zzz is defined }}";
+    assert_eq!(text(source), "aa3,2,1bcTrueFalse");
+}
+
+#[test]
+fn tojson_writes_as_python_does() {
+    let mut input = RenderInput::default();
+    let tool = json!({"z": [1, 2.0, "é\"\n<&'"], "a": {}, "n": null, "t": true, "l": []});
+    input.tools = vec![tool];
+    let rendered = |source: &str| render(source, &input).unwrap();
+    insta::assert_snapshot!(rendered("{{ tools[0] | tojson }}"), @r#"{"z": [1, 2.0, "é\"\n<&'"], "a": {}, "n": null, "t": true, "l": []}"#);
+    insta::assert_snapshot!(
+        rendered("{{ tools[0] | tojson(ensure_ascii=true, separators=(',', ':'), sort_keys=true) }}"),
+        @r#"{"a":{},"l":[],"n":null,"t":true,"z":[1,2.0,"\u00e9\"\n<&'"]}"#
+    );
+    insta::assert_snapshot!(rendered("{{ {'a': [1, {}], 'b': '👍'} | tojson(indent=2) }}"), @r#"
+    {
+      "a": [
+        1,
+        {}
+      ],
+      "b": "👍"
+    }
+    "#);
+    assert_eq!(rendered("{{ '👍\u{7f}' | tojson(ensure_ascii=true) }}"), r#""\ud83d\udc4d\u007f""#);
+    assert_eq!(rendered("{{ '\u{1}\u{7f}' | tojson }}"), "\"\\u0001\u{7f}\"");
+    assert_eq!(rendered("{{ {1: 2, none: 3, false: 4} | tojson }}"), r#"{"1": 2, "null": 3, "false": 4}"#);
+    assert!(matches!(render("{{ zzz | tojson }}", &input), Err(TemplateError::Render { .. })));
+}
+
+#[test]
+fn dates_are_told() {
+    let now = Some(UNIX_EPOCH + Duration::from_secs(86_400));
+    let input = RenderInput { now, ..RenderInput::default() };
+    assert_eq!(render("{{ strftime_now('%d %b %Y') }}", &input).unwrap(), "02 Jan 1970");
+    let error = render("{{ strftime_now('%Q') }}", &input).unwrap_err();
+    assert!(error.to_string().contains("%Q"), "{error}");
+    assert_eq!(text("{{ strftime_now('%Y')[:2] }}"), "20");
+}
+
+#[test]
+fn a_refusal_is_told_in_the_templates_words() {
+    let source =
+        "\n{% for m in messages %}{{ raise_exception('Roles must alternate: ' + m.role) }}{% endfor %}";
+    let error = render(source, &input(json!([{"role": "user", "content": "x"}]))).unwrap_err();
+    assert_eq!(error, TemplateError::Raised("Roles must alternate: user".to_owned()));
+    let inside = "{% macro m() %}{{ raise_exception('no') }}{% endmacro %}{{ m() }}";
+    let error = render(inside, &RenderInput::default()).unwrap_err();
+    assert_eq!(error, TemplateError::Raised("no".to_owned()));
+}
+
+#[test]
+fn faults_name_their_line() {
+    let error = ChatTemplate::new("a\n{% if %}", None, None).unwrap_err();
+    assert!(matches!(&error, TemplateError::Syntax { line: 2, .. }), "{error}");
+    let error = render("a\nb\n{{ 'x' + none }}", &RenderInput::default()).unwrap_err();
+    assert!(matches!(&error, TemplateError::Render { line: 3, .. }), "{error}");
+}
+
+#[test]
+fn hostile_templates_end_with_an_error() {
+    let endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
+    let doubling = "{% set ns = namespace(s='ab') %}{% for i in range(60) %}\
+        {% set ns.s = ns.s + ns.s %}{% endfor %}";
+    let json = "{% set ns = namespace(s='ab') %}{% for i in range(14) %}{% set ns.s = ns.s + ns.s %}\
+        {% endfor %}{% for i in range(99999) %}{% set x = ns.s | tojson %}{% endfor %}";
+    for source in [endless, doubling, json] {
+        assert_eq!(render(source, &RenderInput::default()), Err(TemplateError::OutOfFuel));
+    }
+    let recursion = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+    assert!(render(recursion, &RenderInput::default()).is_err());
+    let deep = "{% set ns = namespace(x=[]) %}{% for i in range(500) %}\
+        {% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}";
+    assert!(render(deep, &RenderInput::default()).is_err());
+    assert!(ChatTemplate::new(&format!("{{{{ {}1 }}}}", "(".repeat(100_000)), None, None).is_err());
+}
+
+#[test]
+fn the_last_message_can_be_continued() {
+    let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}";
+    let trimming = "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>\n{% endfor %}";
+    let mut input = input(json!([
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Well, \n"},
+    ]));
+    input.continue_final_message = true;
+    assert_eq!(render(source, &input).unwrap(), "<user>Hi</>\n<assistant>Well, \n");
+    assert_eq!(render(trimming, &input).unwrap(), "<user>Hi</>\n<assistant>Well,");
+    assert_eq!(render("{{ messages[0].content }}", &input), Err(TemplateError::NothingToContinue));
+    input.messages.clear();
+    assert_eq!(render(source, &input), Err(TemplateError::NothingToContinue));
+    input.add_generation_prompt = true;
+    assert_eq!(render(source, &input), Err(TemplateError::GenerationPromptAndContinuation));
+}
+
+#[test]
+fn text_parts_reach_the_template_as_text() {
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    let source = "{{ messages[0].content }}";
+    let joined = input(json!([{"role": "user", "content": parts}]));
+    assert_eq!(render(source, &joined).unwrap(), "a\nb");
+    let image = input(json!([{"role": "user", "content": [{"type": "image"}]}]));
+    assert_eq!(render("{{ messages[0].content[0].type }}", &image).unwrap(), "image");
+}
+
+#[test]
+fn tool_calls_have_objects_for_arguments() {
+    let source = "{{ messages[0].tool_calls[0].function.arguments.city }}";
+    let call = |arguments: serde_json::Value| {
+        input(json!([{"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}]))
+    };
+    assert_eq!(render(source, &call(json!("{\"city\": \"Rome\"}"))).unwrap(), "Rome");
+    assert_eq!(render(source, &call(json!({"city": "Rome"}))).unwrap(), "Rome");
+    let text = "{{ messages[0].tool_calls[0].function.arguments }}";
+    assert_eq!(render(text, &call(json!("[oops"))).unwrap(), "[oops");
+}
+
+#[test]
+fn variables_are_passed_but_do_not_replace_the_conversation() {
+    let mut input = input(json!([{"role": "user", "content": "x"}]));
+    let variables = json!({"enable_thinking": false, "messages": "gone", "bos_token": "gone"});
+    input.variables = variables.as_object().cloned().unwrap_or_else(Map::new);
+    let source = "{{ enable_thinking }}{{ messages[0].content }}{{ bos_token }}{{ tools is none }}";
+    assert_eq!(render(source, &input).unwrap(), "Falsex<s>True");
+}
+
+#[test]
+fn malformed_messages_are_refused() {
+    for (message, expected) in [
+        (json!("hi"), "message 0: not an object"),
+        (json!({"content": "x"}), "message 0: has no role"),
+        (json!({"role": "user", "content": 3}), "message 0: content must be text or a list of parts"),
+    ] {
+        let error = Message::list_from_json(&[message]).unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,1 +1,226 @@
+use super::*;
+use proptest::prelude::*;
+use std::sync::LazyLock;
 
+const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
+const ADDED: EncodeOptions = EncodeOptions { add_special: true, parse_special: false };
+const SHOWN: DecodeOptions = DecodeOptions { show_special: true };
+
+/// Single bytes, a few merges with the ids 256 to 262, and specials.
+fn small_spec() -> TokenizerSpec {
+    let merges = ["h e", "l l", "he ll", "hell o", "Ġ w", "o r", "Ċ Ċ"];
+    let mut spec = TokenizerSpec::byte_level("gpt-2", &merges);
+    spec.bos = Some(spec.push_token("<|start|>", TokenType::Control));
+    spec.eos = Some(spec.push_token("<|im_end|>", TokenType::Control));
+    spec.push_token("<call>", TokenType::UserDefined);
+    spec.push_token("[HOLE]", TokenType::Unused);
+    spec.push_token("<unk>", TokenType::Unknown);
+    spec
+}
+
+const BOS: u32 = 263;
+const EOS: u32 = 264;
+const CALL: u32 = 265;
+const HOLE: u32 = 266;
+const UNK: u32 = 267;
+
+fn small() -> Tokenizer {
+    Tokenizer::new(small_spec()).unwrap()
+}
+
+fn error(change: impl FnOnce(&mut TokenizerSpec)) -> TokenizerError {
+    let mut spec = small_spec();
+    change(&mut spec);
+    Tokenizer::new(spec).unwrap_err()
+}
+
+#[test]
+fn merges_inside_words_only() {
+    let tokenizer = small();
+    assert_eq!(tokenizer.encode("hello world", PLAIN), [259, 260, 261, b'l'.into(), b'd'.into()]);
+    assert_eq!(tokenizer.encode("hell", PLAIN), [258]);
+    assert_eq!(tokenizer.encode("he'll", PLAIN), [256, b'\''.into(), 257]);
+    assert_eq!(tokenizer.encode("", PLAIN), [] as [u32; 0]);
+}
+
+#[test]
+fn control_tokens_are_matched_only_when_parsed_and_user_defined_always() {
+    let tokenizer = small();
+    assert_eq!(tokenizer.encode("<|im_end|><call>", PARSED), [EOS, CALL]);
+    let plain = tokenizer.encode("<|im_end|><call>", PLAIN);
+    assert_eq!(plain.len(), 11);
+    assert_eq!(plain.last(), Some(&CALL));
+    assert_eq!(tokenizer.encode("<unk>", PARSED), [UNK]);
+    assert!(!tokenizer.encode("<unk>", PLAIN).contains(&UNK));
+    assert!(!tokenizer.encode("[HOLE]", PARSED).contains(&HOLE));
+}
+
+#[test]
+fn bos_and_eos_are_added_as_the_vocabulary_says() {
+    assert_eq!(small().encode("he", ADDED), [256]);
+    let mut spec = small_spec();
+    spec.add_bos = Some(true);
+    spec.add_eos = Some(true);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("he", ADDED), [BOS, 256, EOS]);
+    assert_eq!(tokenizer.encode("", ADDED), [BOS, EOS]);
+    assert_eq!(tokenizer.encode("he", PLAIN), [256]);
+    assert!(tokenizer.adds_bos() && tokenizer.adds_eos());
+}
+
+#[test]
+fn decoding_hides_what_readers_do_not_see() {
+    let tokenizer = small();
+    let ids = [BOS, 259, CALL, HOLE, UNK, EOS, 9999];
+    assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), "hello<call>");
+    assert_eq!(tokenizer.decode(&ids, SHOWN), "<|start|>hello<call>[HOLE]<unk><|im_end|>");
+    assert_eq!(tokenizer.decode(&[0xe6, 0xad], SHOWN), "\u{fffd}");
+    assert_eq!(tokenizer.decode_bytes(&[0xe6, 0xad], SHOWN), [0xe6, 0xad]);
+}
+
+#[test]
+fn tokens_outside_the_vocabulary_are_empty() {
+    let tokenizer = small();
+    assert_eq!(tokenizer.token_bytes(9999), b"");
+    assert_eq!(tokenizer.token_bytes(u32::MAX), b"");
+    assert_eq!(tokenizer.token_type(9999), TokenType::Unused);
+    assert_eq!(tokenizer.vocab_len(), 268);
+}
+
+#[test]
+fn every_end_of_an_answer_is_known() {
+    let mut spec = small_spec();
+    spec.eot = Some(spec.push_token("<odd>", TokenType::Normal));
+    let named_control = spec.push_token("<|eot_id|>", TokenType::Control);
+    let ordinary = spec.push_token("</s>", TokenType::Normal);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    let ends = tokenizer.end_of_generation();
+    assert_eq!(ends.iter().copied().collect::<Vec<_>>(), [EOS, 268, named_control]);
+    assert!(tokenizer.is_end_of_generation(named_control));
+    assert!(!tokenizer.is_end_of_generation(ordinary));
+    assert!(!tokenizer.is_end_of_generation(BOS));
+}
+
+#[test]
+fn broken_characters_encode_byte_by_byte() {
+    let tokenizer = small();
+    assert_eq!(tokenizer.encode_bytes(b"he\xe6\xadhe", PLAIN), [256, 0xe6, 0xad, 256]);
+    assert_eq!(tokenizer.encode_bytes(b"\xff", PLAIN), [0xff]);
+}
+
+#[test]
+fn a_missing_byte_takes_the_byte_token_or_vanishes() {
+    let mut spec = small_spec();
+    spec.tokens[7] = "gone".to_owned();
+    assert_eq!(Tokenizer::new(spec.clone()).unwrap().encode("a\u{7}b", PLAIN), [97, 98]);
+    let fallback = spec.push_token("<0x07>", TokenType::Byte);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("a\u{7}b", PLAIN), [97, fallback, 98]);
+    assert_eq!(tokenizer.decode(&[fallback], SHOWN), "\u{7}");
+}
+
+#[test]
+fn of_tokens_with_one_text_the_ordinary_one_counts() {
+    let mut spec = small_spec();
+    spec.token_types[256] = TokenType::Unused;
+    let ordinary = spec.push_token("he", TokenType::Normal);
+    let later = spec.push_token("he", TokenType::Normal);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("he", PLAIN), [ordinary]);
+    assert_eq!(tokenizer.token_bytes(later), b"he");
+}
+
+#[test]
+fn plain_text_never_merges_into_a_control_token() {
+    let mut spec = small_spec();
+    spec.push_token("<s", TokenType::Normal);
+    let control = spec.push_token("<s>", TokenType::Control);
+    spec.merges.extend(["< s".to_owned(), "<s >".to_owned()]);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("<s>", PARSED), [control]);
+    assert!(!tokenizer.encode("<s>", PLAIN).contains(&control));
+}
+
+#[test]
+fn specials_are_found_by_text() {
+    assert_eq!(small().special_token("<call>"), Some(CALL));
+    assert_eq!(small().special_token("hello"), None);
+}
+
+#[test]
+fn memory_is_counted() {
+    let bytes = small().memory_bytes();
+    assert!((10_000..200_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn faulty_specifications_are_refused() {
+    use TokenizerError as E;
+    assert_eq!(error(|spec| spec.model = "llama".into()), E::UnknownModel("llama".into()));
+    assert!(matches!(error(|spec| spec.pre = "odd".into()), E::UnknownPre { name, .. } if name == "odd"));
+    let empty = TokenizerSpec { model: "gpt2".into(), pre: "gpt-2".into(), ..Default::default() };
+    assert_eq!(Tokenizer::new(empty).unwrap_err(), E::EmptyVocabulary);
+    assert_eq!(
+        error(|spec| {
+            spec.token_types.pop();
+        }),
+        E::TypeCount { tokens: 268, types: 267 }
+    );
+    assert_eq!(error(|spec| spec.pad = Some(268)), E::IdOutOfRange { name: "pad", id: 268, tokens: 268 });
+    assert_eq!(
+        error(|spec| {
+            spec.bos = None;
+            spec.add_bos = Some(true);
+        }),
+        E::MissingToken("bos")
+    );
+    assert_eq!(
+        error(|spec| {
+            spec.push_token("<0x1>", TokenType::Byte);
+        }),
+        E::MalformedByte { id: 268, text: "<0x1>".into() }
+    );
+}
+
+#[test]
+fn faulty_merges_are_refused() {
+    use TokenizerError as E;
+    for text in ["hello", "a b c", " a", "a ", "", " "] {
+        let expected = E::MalformedMerge { rank: 7, text: text.into() };
+        assert_eq!(error(|spec| spec.merges.push(text.into())), expected);
+    }
+    for (text, token) in [("zz a", "zz"), ("a zz", "zz"), ("a b", "ab")] {
+        let expected = E::UnknownMergeToken { rank: 7, token: token.into() };
+        assert_eq!(error(|spec| spec.merges.push(text.into())), expected);
+    }
+}
+
+#[test]
+fn token_types_have_the_numbers_of_gguf() {
+    for value in 1..=6 {
+        assert_eq!(TokenType::from_gguf(value).unwrap() as i64, value);
+    }
+    assert_eq!(TokenType::from_gguf(0), None);
+    assert_eq!(TokenType::from_gguf(7), None);
+}
+
+static SMALL: LazyLock<Tokenizer> = LazyLock::new(small);
+
+proptest! {
+    #[test]
+    fn decoding_gives_back_every_text(text in "(hello|wor|<call>|<\\|im_end\\|>|[ \n]|é|\\PC){0,12}") {
+        let tokenizer = &*SMALL;
+        for options in [PLAIN, PARSED] {
+            let ids = tokenizer.encode(&text, options);
+            prop_assert_eq!(tokenizer.decode(&ids, SHOWN), text.as_str());
+        }
+    }
+
+    #[test]
+    fn decoding_gives_back_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        let tokenizer = &*SMALL;
+        let ids = tokenizer.encode_bytes(&bytes, PARSED);
+        prop_assert_eq!(tokenizer.decode_bytes(&ids, SHOWN), bytes);
+    }
+}
