@@ -176,6 +176,7 @@ mod tests {
             ("*a*b", "xb", false),
             ("*", "", true),
             ("é*", "éa", true),
+            ("*b", "éb", true),
         ] {
             assert_eq!(matches(pattern, name), want, "{pattern} {name}");
         }

