@@ -33,8 +33,8 @@ impl Picture<'_> {
         let _ = write!(
             self.text,
             r##"digraph "{name}" {{
-  graph [label="{name}{part}", labelloc=t, fontname="Helvetica", fontsize=18, rankdir=TB, nodesep=0.45, ranksep=0.4];
-  node [shape=box, style="rounded,filled", color="#55606b", fontname="Helvetica", fontsize=11, margin="0.15,0.08"];
+  graph [label="{name}{part}", labelloc=t, fontname="Helvetica", fontsize=18, newrank=true, nodesep=0.45, ranksep=0.4];
+  node [shape=box, style="rounded,filled", color="#55606b", fontname="Helvetica", fontsize=11, margin="0.12,0.05"];
   edge [fontname="Helvetica", fontsize=9, color="#55606b", fontcolor="#333a40"];
 "##,
             name = escape(&self.graph.name),
@@ -68,24 +68,32 @@ impl Picture<'_> {
 
     /// One line of title, one of what the operation is set to, one for each weight.
     fn node_text(&self, index: usize, node: &Node) -> String {
-        let name = node.name.strip_prefix(self.prefix).unwrap_or(&node.name);
-        let mut label = format!("<b>{}</b>", markup(title(&node.op)));
-        let _ = write!(label, "  <font color=\"#55606b\">{}</font>", markup(name));
+        let name = short(&node.name);
+        let mut label = format!(
+            "<tr><td><b>{}</b>  <font color=\"#55606b\">{}</font></td></tr>",
+            markup(title(&node.op)),
+            markup(name)
+        );
         for line in settings(&node.op) {
-            let _ = write!(label, "<br/><font point-size=\"9\">{}</font>", markup(&line));
+            let _ = write!(label, "<tr><td><font point-size=\"10\">{}</font></td></tr>", markup(&line));
         }
         for line in self.weight_lines(&node.op) {
-            let _ = write!(label, "<br/><font point-size=\"9\" color=\"#1f4e79\">{}</font>", markup(&line));
+            let _ = write!(
+                label,
+                "<tr><td><font point-size=\"10\" color=\"#1f4e79\">{}</font></td></tr>",
+                markup(&line)
+            );
         }
         let colour = colour(&node.op);
         let shape = if matches!(node.op, Op::View { .. }) { ", style=\"dashed,filled\"" } else { "" };
-        format!("    n{index} [label=<{label}>, fillcolor=\"{colour}\"{shape}];\n")
+        let table = "<table border=\"0\" cellborder=\"0\" cellspacing=\"0\" cellpadding=\"1\">";
+        format!("    n{index} [label=<{table}{label}</table>>, fillcolor=\"{colour}\"{shape}];\n")
     }
 
     fn weight_lines(&self, op: &Op) -> Vec<String> {
         let line = |id: WeightId| {
             let desc = &self.weights[id.0 as usize];
-            let name = desc.name.strip_prefix(self.prefix).unwrap_or(&desc.name);
+            let name = short(&desc.name);
             let dims: Vec<String> = desc.dims.iter().map(ToString::to_string).collect();
             format!("{name}  {} {}", desc.dtype, dims.join(" × "))
         };
@@ -172,7 +180,7 @@ impl Picture<'_> {
                 }
             }
             let label = self.edge_label(value, &producers);
-            let _ = writeln!(self.text, "  {from} -> {to} [label=\"{}\"];", escape(&label));
+            let _ = writeln!(self.text, "  {from} -> {to} [label=\"  {}\"];", escape(&label));
         }
     }
 
@@ -195,6 +203,14 @@ impl Picture<'_> {
 /// The number in `blk.<number>.`.
 fn block_number(name: &str) -> Option<u32> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
+}
+
+/// The name without its block, which the frame around it tells.
+fn short(name: &str) -> &str {
+    match block_number(name) {
+        Some(_) => name.splitn(3, '.').last().unwrap_or(name),
+        None => name,
+    }
 }
 
 fn title(op: &Op) -> &'static str {

@@ -136,10 +136,10 @@ fn a_batch_that_contradicts_itself_is_refused_before_the_backend_sees_it() {
         ("the batch has 3 sequences, planned are at most 2", |step| {
             step.sequences.push(SequenceView { rows: 7..7, cached: 0 });
         }),
-        ("positions: 6 entries, expected 7", |step| drop(step.positions.pop())),
+        ("positions: 6 entries, expected 7", |step| step.positions.truncate(6)),
         ("KV groups: 2 entries, expected 1", |step| step.groups = 2),
-        ("cells of group 0: 6 entries, expected 7", |step| drop(step.cells.pop())),
-        ("block tables of group 0: 1 entries, expected 2", |step| drop(step.tables.pop())),
+        ("cells of group 0: 6 entries, expected 7", |step| step.cells.truncate(6)),
+        ("block tables of group 0: 1 entries, expected 2", |step| step.tables.truncate(1)),
         ("row 2: token 40 is outside of the vocabulary of 40", |step| step.tokens[2] = 40),
         ("sequence 0 has rows 1..5, expected one or more from 0 on, within 7", |step| {
             step.sequences[0].rows = 1..5;
