@@ -5,7 +5,10 @@
 
 #[allow(unsafe_code, reason = "instruction set intrinsics, each behind a proof of presence")]
 mod arch;
+#[allow(unsafe_code, reason = "memory of the KV cache that kernels share")]
+mod arena;
 pub mod limits;
+mod math;
 mod ops;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
 mod threads;

@@ -209,6 +209,11 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn round_bf16(self, value: Self::F32) -> Self::F32 {
+        map(value, |number| bf16::from_f32_const(number).to_f32_const())
+    }
+
+    #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8 {
         *from
     }

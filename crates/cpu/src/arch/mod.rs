@@ -223,6 +223,8 @@ pub(crate) trait Simd: Copy {
     fn high_bf16(self, pairs: Self::I32) -> Self::F32;
     /// Lanes rounded to bf16, to nearest even; lane `2 i` goes to the low half of word `i`. NaN stays NaN.
     fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]);
+    /// Lanes rounded to bf16, to nearest even. NaN stays NaN.
+    fn round_bf16(self, value: Self::F32) -> Self::F32;
     /// For each lane: `accumulator + high(a) * high(b)`, then `+ low(a) * low(b)`, each fused, with operands and results below the
     /// normal numbers taken as zeros of their sign. This is `vdpbf16ps` (Intel SDM, volume 2C) bit for bit.
     #[inline(always)]

@@ -135,6 +135,9 @@ impl Kernel for Reduce<'_> {
             simd.store_i32(simd.to_bits(a), &mut bits);
             self.1.extend([simd.reduce_add(a).to_bits(), simd.reduce_max(a).to_bits()]);
             self.1.extend(words);
+            let mut rounded = [0.0; LANES];
+            simd.store(simd.round_bf16(a), &mut rounded);
+            self.1.extend(rounded.map(f32::to_bits));
             self.1.extend(bits.map(|word| word as u32));
         }
     }

@@ -1,1 +1,3 @@
 //! One file per operation: the algorithm over any instruction set, and how its work is split between workers.
+
+pub(crate) mod attention;

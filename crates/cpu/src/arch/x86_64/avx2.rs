@@ -314,6 +314,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn round_bf16(self, value: Self::F32) -> Self::F32 {
+        self.low_bf16(Pair(self.round_bf16_half(value.0), self.round_bf16_half(value.1)))
+    }
+
+    #[inline(always)]
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8 {
         unsafe {
             Pair(_mm256_loadu_si256(from.as_ptr().cast()), _mm256_loadu_si256(from.as_ptr().add(32).cast()))

@@ -62,6 +62,20 @@ impl Lanes512<true> {
     }
 }
 
+/// The bits of each lane rounded to bf16, in the low half of each word.
+#[inline(always)]
+fn round_bf16<const PAIRS: bool>(_proof: Lanes512<PAIRS>, value: __m512) -> __m512i {
+    unsafe {
+        let bits = _mm512_castps_si512(value);
+        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+        let carry = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+        let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, carry));
+        let quiet = _mm512_or_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(0x40));
+        let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(value, value);
+        _mm512_mask_blend_epi32(number, quiet, rounded)
+    }
+}
+
 /// Two bf16 operands in the instruction's own type.
 #[inline(always)]
 fn as_bf16(pairs: __m512i) -> __m512bh {
@@ -236,16 +250,12 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
 
     #[inline(always)]
     fn store_bf16(self, value: __m512, to: &mut [u32; LANES / 2]) {
-        unsafe {
-            let bits = _mm512_castps_si512(value);
-            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-            let carry = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-            let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, carry));
-            let quiet = _mm512_or_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(0x40));
-            let number = _mm512_cmp_ps_mask::<_CMP_ORD_Q>(value, value);
-            let words = _mm512_mask_blend_epi32(number, quiet, rounded);
-            _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(words));
-        }
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(round_bf16(self, value))) }
+    }
+
+    #[inline(always)]
+    fn round_bf16(self, value: __m512) -> __m512 {
+        self.low_bf16(round_bf16(self, value))
     }
 
     #[inline(always)]

@@ -1,0 +1,122 @@
+//! One worker's memory for attention.
+
+use minfer_graph::{AttentionSpec, KvFormat, KvGroupSpec};
+
+use super::TILE;
+use super::plan::SHARED_ROWS;
+use crate::arch::LANES;
+
+/// Plain values that start on a cache line.
+#[derive(Debug, Default)]
+pub(super) struct Aligned<T> {
+    memory: Vec<T>,
+    start: usize,
+    len: usize,
+}
+
+impl<T: Copy + Default> Aligned<T> {
+    fn new(len: usize) -> Aligned<T> {
+        let memory = vec![T::default(); len + 64 / size_of::<T>()];
+        let start = memory.as_ptr().align_offset(64).min(64 / size_of::<T>());
+        Aligned { memory, start, len }
+    }
+
+    /// The values.
+    pub(super) fn get(&self) -> &[T] {
+        &self.memory[self.start..self.start + self.len]
+    }
+
+    /// The values.
+    pub(super) fn get_mut(&mut self) -> &mut [T] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// Maxima, sums and accumulators of some rows.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    pub(super) max: Aligned<f32>,
+    pub(super) sum: Aligned<f32>,
+    pub(super) acc: Aligned<f32>,
+}
+
+impl Store {
+    fn new(rows: usize, width: usize) -> Store {
+        Store { max: Aligned::new(rows), sum: Aligned::new(rows), acc: Aligned::new(rows * width) }
+    }
+}
+
+/// One worker's memory for attention, taken once for all layers.
+#[derive(Debug, Default)]
+pub(crate) struct AttentionScratch {
+    /// Queries, [virtual row][k_dim].
+    pub(super) q: Aligned<f32>,
+    /// Queries as pairs of bf16, [virtual row][k_dim / 2].
+    pub(super) q_pairs: Aligned<u32>,
+    /// Scores, then probabilities, [virtual row][TILE].
+    pub(super) scores: Aligned<f32>,
+    /// Probabilities as pairs of bf16, [virtual row][TILE / 2].
+    pub(super) pairs: Aligned<u32>,
+    /// A tile of K as [dim][TILE].
+    pub(super) k: Aligned<f32>,
+    /// A tile of K as pairs of bf16, [dim / 2][TILE].
+    pub(super) k_pairs: Aligned<u32>,
+    /// A tile of V as [TILE][width].
+    pub(super) v: Aligned<f32>,
+    /// A tile of V as pairs of bf16, [TILE / 2][width].
+    pub(super) v_pairs: Aligned<u32>,
+    /// A row of pairs of which one half is hidden, [width].
+    pub(super) edge: Aligned<u32>,
+    /// State of one tile, of one span, of the whole.
+    pub(super) tile: Store,
+    pub(super) span: Store,
+    pub(super) total: Store,
+    /// Factors of a fold: of what is there, of what comes.
+    pub(super) factors: [Aligned<f32>; 2],
+}
+
+impl AttentionScratch {
+    /// Enough for every one of some operations, each with the geometry of its KV group.
+    pub(crate) fn new<'a>(
+        operations: impl IntoIterator<Item = (&'a AttentionSpec, &'a KvGroupSpec)>,
+    ) -> AttentionScratch {
+        let (mut rows, mut k_dim, mut width) = (0, 0, 0);
+        let (mut k_pairs, mut v_pairs) = (0, 0);
+        for (spec, group) in operations {
+            let wide = (spec.v_dim as usize).next_multiple_of(LANES);
+            rows = rows.max(SHARED_ROWS.max((spec.heads / spec.kv_heads) as usize)).next_multiple_of(LANES);
+            k_dim = k_dim.max(spec.k_dim as usize);
+            width = width.max(wide);
+            if group.k_format == KvFormat::BF16 {
+                k_pairs = k_pairs.max(spec.k_dim as usize / 2);
+            }
+            if group.v_format == KvFormat::BF16 {
+                v_pairs = v_pairs.max(wide);
+            }
+        }
+        AttentionScratch {
+            q: Aligned::new(rows * k_dim),
+            q_pairs: Aligned::new(rows * k_pairs),
+            scores: Aligned::new(rows * TILE),
+            pairs: Aligned::new(rows * TILE / 2),
+            k: Aligned::new(k_dim * TILE),
+            k_pairs: Aligned::new(k_pairs * TILE),
+            v: Aligned::new(TILE * width),
+            v_pairs: Aligned::new(TILE / 2 * v_pairs),
+            edge: Aligned::new(v_pairs),
+            tile: Store::new(rows, width),
+            span: Store::new(rows, width),
+            total: Store::new(rows, width),
+            factors: [Aligned::new(rows), Aligned::new(rows)],
+        }
+    }
+
+    /// Bytes of memory, for the workspace's account.
+    pub(crate) fn bytes(&self) -> u64 {
+        let stores = [&self.tile, &self.span, &self.total];
+        let states: usize = stores.iter().map(|store| store.max.len + store.sum.len + store.acc.len).sum();
+        let floats = self.q.len + self.scores.len + self.k.len + self.v.len + 2 * self.factors[0].len;
+        let words = self.q_pairs.len + self.pairs.len + self.k_pairs.len + self.v_pairs.len + self.edge.len;
+        4 * (states + floats + words) as u64
+    }
+}
