@@ -324,6 +324,12 @@ impl fmt::Debug for GgufError {
     }
 }
 
+impl From<io::Error> for GgufError {
+    fn from(error: io::Error) -> Self {
+        GgufError::new(error)
+    }
+}
+
 impl std::error::Error for GgufError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.0.cause {

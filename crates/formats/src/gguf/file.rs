@@ -1,5 +1,4 @@
 use std::fs;
-use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -135,14 +134,14 @@ impl File {
 
     fn open_mapped(path: &Path) -> Result<File, GgufError> {
         // The kind is looked at first: opening a pipe would wait for a writer.
-        check_kind(&fs::metadata(path).map_err(GgufError::new)?)?;
-        let handle = fs::File::open(path).map_err(GgufError::new)?;
-        let metadata = handle.metadata().map_err(GgufError::new)?;
+        check_kind(&fs::metadata(path)?)?;
+        let handle = fs::File::open(path)?;
+        let metadata = handle.metadata()?;
         check_kind(&metadata)?;
         if metadata.len() == 0 {
             return Err(GgufError::new(Cause::Empty));
         }
-        let mapped = Mapped::new(&handle).map_err(GgufError::new)?;
+        let mapped = Mapped::new(&handle)?;
         let parsed = parse(&mapped)?;
         Ok(File { path: Some(path.to_owned()), bytes: Bytes::Mapped(mapped), parsed })
     }
@@ -171,10 +170,4 @@ fn check_kind(metadata: &fs::Metadata) -> Result<(), GgufError> {
         return Err(GgufError::new(Cause::NotAFile));
     }
     Ok(())
-}
-
-impl From<io::Error> for GgufError {
-    fn from(error: io::Error) -> Self {
-        GgufError::new(error)
-    }
 }
