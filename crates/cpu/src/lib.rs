@@ -8,10 +8,16 @@ mod arch;
 #[allow(unsafe_code, reason = "memory of the KV cache that kernels share")]
 mod arena;
 pub mod limits;
+#[allow(unsafe_code, reason = "disjoint parts of one mapping")]
+mod memory;
 mod math;
 mod ops;
+mod pack;
+mod quantise;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
 mod threads;
 
 pub use arch::{Isa, IsaError};
+pub use memory::MemoryError;
+pub use pack::PackError;
 pub use threads::Pool;

@@ -1,0 +1,193 @@
+//! Matrix times activations: `output[t][r] = sum over columns of weight[r][c] * input[t][c]`, then the bias.
+//!
+//! A lane is an output row, and every lane walks its columns in file order, so an output has the same bits whatever the
+//! number of tokens, the split into panels or the instruction set. Few tokens read the packed weights directly
+//! ([`few`]); many share weights that were unpacked into the first-level cache ([`many`]). Weights that are not
+//! quantised meet f32 activations, one fused multiply-add for each column ([`plain`]).
+
+mod few;
+mod many;
+mod plain;
+mod rule;
+mod split;
+
+use std::ops::Range;
+
+use crate::arch::{Isa, LANES, Simd};
+use crate::pack::{PackedMatrix, STEPS, with_format};
+use crate::quantise::{BLOCK, QuantisedRows, WORDS};
+use crate::threads::Rows;
+use rule::{Activation, Rule, Ruled};
+pub(crate) use split::Chunks;
+
+/// The right-hand side of a product. Quantised weights take quantised rows, the others f32.
+#[derive(Clone, Copy)]
+pub(crate) enum Input<'a> {
+    /// Rows of signed bytes.
+    Quantised(QuantisedRows<'a>),
+    /// Rows of f32.
+    Plain(Rows<'a>),
+}
+
+/// Outputs of some panels for some tokens. Token `t` is row `t` of both the input and the output; row `r` of the matrix is column
+/// `column_offset + r` of the output. The bias has one value for each row of the matrix.
+///
+/// # Panics
+/// Shapes that do not fit together, or the kind of input that the weights do not take.
+pub(crate) fn linear(
+    isa: Isa,
+    matrix: &PackedMatrix,
+    panels: Range<usize>,
+    input: Input<'_>,
+    tokens: Range<usize>,
+    bias: Option<&[f32]>,
+    output: &Rows<'_>,
+    column_offset: usize,
+) {
+    assert!(panels.end <= matrix.panels(), "panels {panels:?} of {}", matrix.panels());
+    assert!(bias.is_none_or(|bias| bias.len() == matrix.rows()), "one bias for each row");
+    if panels.is_empty() || tokens.is_empty() {
+        return;
+    }
+    let target = Target { rows: matrix.rows(), bias, output, column_offset };
+    with_format!(
+        matrix.dtype(),
+        F => {
+            let Input::Quantised(input) = input else { panic!("{} weights take quantised rows", matrix.dtype()) };
+            assert_eq!(input.columns(), matrix.columns(), "columns of the input");
+            assert!(tokens.end <= input.rows(), "tokens {tokens:?} of {}", input.rows());
+            quantised::<F>(isa, Job { matrix, input, panels, tokens, target });
+        },
+        P => {
+            let Input::Plain(input) = input else { panic!("{} weights take f32 rows", matrix.dtype()) };
+            assert_eq!(input.width(), matrix.columns(), "columns of the input");
+            assert!(tokens.end <= input.rows(), "tokens {tokens:?} of {}", input.rows());
+            isa.run(plain::Kernel::<P>::new(Job { matrix, input, panels, tokens, target }));
+        },
+        _ => unreachable!("matrices of other types do not exist")
+    );
+}
+
+/// Chooses how weights are unpacked; it makes no difference to the bits.
+fn quantised<F: Ruled>(isa: Isa, job: Job<'_, QuantisedRows<'_>>) {
+    match job.tokens.len() {
+        1 => isa.run(few::Kernel::<F, 1>::new(job)),
+        2 => isa.run(few::Kernel::<F, 2>::new(job)),
+        3 => isa.run(few::Kernel::<F, 3>::new(job)),
+        4 => isa.run(few::Kernel::<F, 4>::new(job)),
+        5..=8 => isa.run(few::Kernel::<F, 8>::new(job)),
+        _ => isa.run(many::Kernel::<F>::new(job)),
+    }
+}
+
+/// A call of [`linear`], checked.
+struct Job<'a, I> {
+    matrix: &'a PackedMatrix,
+    input: I,
+    panels: Range<usize>,
+    tokens: Range<usize>,
+    target: Target<'a>,
+}
+
+/// Where outputs go.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    rows: usize,
+    bias: Option<&'a [f32]>,
+    output: &'a Rows<'a>,
+    column_offset: usize,
+}
+
+impl Target<'_> {
+    /// Adds the bias to the sums of a panel and writes those of real rows.
+    #[inline(always)]
+    fn write<S: Simd>(&self, simd: S, panel: usize, token: usize, sum: S::F32) {
+        let rows = panel * LANES..self.rows.min((panel + 1) * LANES);
+        let columns = self.column_offset + rows.start..self.column_offset + rows.end;
+        let output = self.output.row_mut(token, columns);
+        let bias = self.bias.map(|bias| &bias[rows]);
+        if let Some(output) = output.first_chunk_mut::<LANES>() {
+            let sum = match bias.and_then(|bias| bias.first_chunk()) {
+                Some(bias) => simd.add(sum, simd.load(bias)),
+                None => sum,
+            };
+            simd.store(sum, output);
+        } else {
+            let mut sums = [0.0; LANES];
+            simd.store(sum, &mut sums);
+            for (lane, value) in output.iter_mut().enumerate() {
+                *value = bias.map_or(sums[lane], |bias| sums[lane] + bias[lane]);
+            }
+        }
+    }
+}
+
+/// `N` tokens of one group, run by run.
+struct Tile<'a, R: Rule, const N: usize> {
+    quants: &'a [[u32; WORDS]],
+    scales: &'a [u32],
+    first: &'a [u32],
+    second: &'a [u32],
+    group: usize,
+    rule: std::marker::PhantomData<R>,
+}
+
+impl<'a, R: Rule, const N: usize> Tile<'a, R, N> {
+    #[inline(always)]
+    fn new(input: QuantisedRows<'a>, token: usize) -> Self {
+        Tile {
+            quants: input.quants(token, N),
+            scales: input.terms(crate::quantise::Term::Scale, token, N),
+            first: input.terms(R::FIRST, token, N),
+            second: input.terms(R::SECOND, token, N),
+            group: input.group(),
+            rule: std::marker::PhantomData,
+        }
+    }
+
+    /// Adds a run to the sums of every token.
+    #[inline(always)]
+    fn add<S: Simd>(
+        &self,
+        simd: S,
+        run: usize,
+        weights: &[S::U8; STEPS],
+        terms: &[S::F32; 3],
+        sums: &mut [S::F32; N],
+    ) {
+        let at = run * self.group;
+        let quants: &[[u32; WORDS]; N] = chunk(self.quants, at);
+        let scales: &[u32; N] = chunk(self.scales, at);
+        let first: &[u32; N] = chunk(self.first, at);
+        let second: &[u32; N] = chunk(self.second, at);
+        for t in 0..N {
+            let scale = f32::from_bits(scales[t]);
+            let x = Activation { quants: &quants[t], scale, first: first[t], second: second[t] };
+            sums[t] = R::add(simd, sums[t], weights, terms, x);
+        }
+    }
+}
+
+#[inline(always)]
+fn chunk<T, const N: usize>(values: &[T], at: usize) -> &[T; N] {
+    values[at..].first_chunk().expect("the tile lies inside its group")
+}
+
+/// The next tile of tokens: `most` at most, inside one group of rows.
+#[inline(always)]
+fn in_group(token: usize, end: usize, group: usize) -> usize {
+    (end - token).min(group - token % group)
+}
+
+/// Tokens whose activations take about half of the second-level cache of a core.
+fn tokens_in_cache(bytes_of_token: usize) -> usize {
+    (1 << 20) / bytes_of_token.max(1)
+}
+
+/// Bytes of a quantised token that a kernel touches.
+fn quantised_bytes(columns: usize) -> usize {
+    columns + columns / BLOCK * 12
+}
+
+#[cfg(test)]
+mod tests;

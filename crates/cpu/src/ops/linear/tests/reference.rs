@@ -1,0 +1,100 @@
+//! The formula, computed from the file's bytes one column after the other.
+
+use minfer_tensor::DType;
+use minfer_tensor::blocks::{q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
+
+/// 32 columns of a row: signed weights, the factor of each half, the scale and the minimum.
+pub(super) struct Part {
+    pub(super) weights: [i32; 32],
+    pub(super) factors: [i32; 2],
+    pub(super) scale: f32,
+    pub(super) minimum: Option<f32>,
+}
+
+/// A row of a quantised type, taken apart by its decoder's own crate.
+pub(super) fn parts(dtype: DType, row: &[u8]) -> Vec<Part> {
+    row.chunks_exact(dtype.block_bytes()).flat_map(|block| parts_of_block(dtype, block)).collect()
+}
+
+fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
+    let simple = |weights, scale, minimum| vec![Part { weights, factors: [1, 1], scale, minimum }];
+    match dtype {
+        DType::Q4_0 => {
+            let block = q4_0::unpack(block.try_into().unwrap());
+            simple(block.quants.map(|q| i32::from(q) - 8), block.d(), None)
+        }
+        DType::Q4_1 => {
+            let block = q4_1::unpack(block.try_into().unwrap());
+            simple(block.quants.map(i32::from), block.d(), Some(block.m()))
+        }
+        DType::Q5_0 => {
+            let block = q5_0::unpack(block.try_into().unwrap());
+            simple(block.quants.map(|q| i32::from(q) - 16), block.d(), None)
+        }
+        DType::Q5_1 => {
+            let block = q5_1::unpack(block.try_into().unwrap());
+            simple(block.quants.map(i32::from), block.d(), Some(block.m()))
+        }
+        DType::Q8_0 => {
+            let block = q8_0::unpack(block.try_into().unwrap());
+            simple(block.quants.map(i32::from), block.d(), None)
+        }
+        DType::Q4_K => {
+            let block = q4_k::unpack(block.try_into().unwrap());
+            let part = |(sub, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(i32::from),
+                factors: [1, 1],
+                scale: block.d() * f32::from(block.scales[sub]),
+                minimum: Some(-(block.dmin() * f32::from(block.mins[sub]))),
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::Q6_K => {
+            let block = q6_k::unpack(block.try_into().unwrap());
+            let part = |(run, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(|q| i32::from(q) - 32),
+                factors: [0, 1].map(|half| i32::from(block.scales[2 * run + half])),
+                scale: block.d(),
+                minimum: None,
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        _ => unreachable!("not quantised"),
+    }
+}
+
+/// 32 columns of activations, quantised.
+pub(super) struct Quants {
+    pub(super) values: [i32; 32],
+    pub(super) scale: f32,
+}
+
+pub(super) fn quantise(row: &[f32]) -> Vec<Quants> {
+    let block = |values: &[f32; 32]| {
+        let amax = values.iter().fold(0.0f32, |a, x| a.max(x.abs()));
+        let inverse = if amax == 0.0 { 0.0 } else { 127.0 / amax };
+        let values = values.map(|x| (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i32);
+        Quants { values, scale: amax / 127.0 }
+    };
+    row.as_chunks().0.iter().map(block).collect()
+}
+
+/// One output before the bias.
+pub(super) fn dot(weights: &[Part], x: &[Quants]) -> f32 {
+    let mut sum = 0.0f32;
+    for (w, x) in weights.iter().zip(x) {
+        let half = |range: std::ops::Range<usize>| range.map(|i| w.weights[i] * x.values[i]).sum::<i32>();
+        let dot = w.factors[0] * half(0..16) + w.factors[1] * half(16..32);
+        sum = (dot as f32).mul_add(w.scale * x.scale, sum);
+        if let Some(minimum) = w.minimum {
+            let scaled_sum = x.values.iter().sum::<i32>() as f32 * x.scale;
+            sum = minimum.mul_add(scaled_sum, sum);
+        }
+    }
+    sum
+}
+
+/// One output before the bias, for weights that stand alone.
+pub(super) fn plain_dot(weights: &[f32], x: &[f32]) -> f32 {
+    weights.iter().zip(x).fold(0.0, |sum, (w, x)| w.mul_add(*x, sum))
+}

@@ -1,0 +1,62 @@
+//! Weights in panels of 16 output rows: one layout for every instruction set, in the file's bits per weight.
+//!
+//! A panel is the rows `16 p .. 16 p + 16` of a matrix, one lane for each row, block after block of columns. Panels are as
+//! long as their columns, so kernels walk memory from end to end. A last panel with fewer rows is filled with zeros.
+
+mod format;
+mod matrix;
+mod plain;
+mod planes;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q6_k;
+mod q8_0;
+
+pub(crate) use format::{Format, Run, STEPS, Terms};
+pub use matrix::PackError;
+pub(crate) use matrix::{PackedMatrix, Packer};
+pub(crate) use plain::{BF16, F16, F32, Plain};
+pub(crate) use q4_0::Q4_0;
+pub(crate) use q4_1::Q4_1;
+pub(crate) use q4_k::Q4_K;
+pub(crate) use q5_0::Q5_0;
+pub(crate) use q5_1::Q5_1;
+pub(crate) use q6_k::Q6_K;
+pub(crate) use q8_0::Q8_0;
+
+/// Evaluates an expression with the format of an element type: `$format` names a [`Format`] in the first expression, `$plain` a
+/// [`Plain`] type in the second. A type that cannot be packed gives the third.
+macro_rules! with_format {
+    ($dtype:expr, $format:ident => $quantised:expr, $plain:ident => $other:expr, _ => $none:expr) => {{
+        use minfer_tensor::DType;
+        macro_rules! quantised {
+            ($name:ident) => {{
+                type $format = $crate::pack::$name;
+                $quantised
+            }};
+        }
+        macro_rules! plain {
+            ($name:ident) => {{
+                type $plain = $crate::pack::$name;
+                $other
+            }};
+        }
+        match $dtype {
+            DType::Q4_0 => quantised!(Q4_0),
+            DType::Q4_1 => quantised!(Q4_1),
+            DType::Q5_0 => quantised!(Q5_0),
+            DType::Q5_1 => quantised!(Q5_1),
+            DType::Q8_0 => quantised!(Q8_0),
+            DType::Q4_K => quantised!(Q4_K),
+            DType::Q6_K => quantised!(Q6_K),
+            DType::F32 => plain!(F32),
+            DType::F16 => plain!(F16),
+            DType::BF16 => plain!(BF16),
+            DType::I32 | DType::U32 => $none,
+        }
+    }};
+}
+pub(crate) use with_format;

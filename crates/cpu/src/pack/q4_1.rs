@@ -1,0 +1,49 @@
+//! Q4_1 in panels: nibbles, then 16 scales and 16 minimums.
+
+use minfer_tensor::blocks::q4_1;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
+use crate::arch::{LANES, Simd};
+
+pub(crate) struct Q4_1;
+
+/// 32 columns of 16 rows.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Block {
+    quants: Nibbles,
+    scales: [u16; LANES],
+    minimums: [u16; LANES],
+}
+
+impl Format for Q4_1 {
+    type File = [u8; q4_1::BYTES];
+    type Block = Block;
+    const RUNS: usize = 1;
+    const ZERO: Self::File = [0; q4_1::BYTES];
+    const TERMS: usize = 2;
+
+    #[inline(always)]
+    fn pack(rows: &[&Self::File; LANES], block: &mut Block) {
+        for (lane, row) in rows.iter().enumerate() {
+            put_nibbles(&mut block.quants, lane, bytes_at(row, q4_1::QUANTS_AT));
+            block.scales[lane] = f16_bits(row, q4_1::SCALE_AT);
+            block.minimums[lane] = f16_bits(row, q4_1::MIN_AT);
+        }
+    }
+
+    #[inline(always)]
+    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+        nibbles(simd, &block.quants)
+    }
+
+    #[inline(always)]
+    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+        [simd.load_f16(&block.scales), simd.load_f16(&block.minimums), simd.splat(0.0)]
+    }
+
+    fn value([scale, minimum, _]: [f32; 3], _column: usize, weight: u8) -> f32 {
+        scale * f32::from(weight) + minimum
+    }
+}

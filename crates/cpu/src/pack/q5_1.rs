@@ -1,0 +1,52 @@
+//! Q5_1 in panels: nibbles, planes of fifth bits, then 16 scales and 16 minimums.
+
+use minfer_tensor::blocks::q5_1;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
+use super::planes::{Planes, planes, with_planes};
+use crate::arch::{LANES, Simd};
+
+pub(crate) struct Q5_1;
+
+/// 32 columns of 16 rows.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Block {
+    quants: Nibbles,
+    fifths: Planes,
+    scales: [u16; LANES],
+    minimums: [u16; LANES],
+}
+
+impl Format for Q5_1 {
+    type File = [u8; q5_1::BYTES];
+    type Block = Block;
+    const RUNS: usize = 1;
+    const ZERO: Self::File = [0; q5_1::BYTES];
+    const TERMS: usize = 2;
+
+    #[inline(always)]
+    fn pack(rows: &[&Self::File; LANES], block: &mut Block) {
+        block.fifths = planes(rows.map(|row| u32::from_le_bytes(*bytes_at(row, q5_1::HIGH_AT))));
+        for (lane, row) in rows.iter().enumerate() {
+            put_nibbles(&mut block.quants, lane, bytes_at(row, q5_1::QUANTS_AT));
+            block.scales[lane] = f16_bits(row, q5_1::SCALE_AT);
+            block.minimums[lane] = f16_bits(row, q5_1::MIN_AT);
+        }
+    }
+
+    #[inline(always)]
+    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+        with_planes(simd, nibbles(simd, &block.quants), &block.fifths)
+    }
+
+    #[inline(always)]
+    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+        [simd.load_f16(&block.scales), simd.load_f16(&block.minimums), simd.splat(0.0)]
+    }
+
+    fn value([scale, minimum, _]: [f32; 3], _column: usize, weight: u8) -> f32 {
+        scale * f32::from(weight) + minimum
+    }
+}
