@@ -9,8 +9,9 @@ use minijinja_contrib::pycompat;
 use super::{clock, json};
 
 /// Steps a rendering may take. A step is an instruction or 64 bytes of text,
-/// so this also bounds the memory that a template can fill.
-const FUEL: u64 = 8_000_000;
+/// so this also bounds the memory that a template can fill. Megabytes of
+/// conversation need a tenth of it.
+const FUEL: u64 = 2_000_000;
 
 /// How deep macros and loops may call themselves.
 const RECURSION_LIMIT: usize = 200;

@@ -98,7 +98,7 @@ impl Origin {
 }
 
 /// Changes each text on its way into the template.
-pub(super) trait TextMapper {
+pub(super) trait TextMapper: Sync {
     /// The text to use in place of `text`.
     fn map<'t>(&self, text: &'t str, origin: Origin) -> Cow<'t, str>;
 }

@@ -7,6 +7,7 @@
 //! control tokens.
 
 mod clock;
+mod deep_stack;
 mod encode;
 mod environment;
 mod json;
@@ -30,20 +31,27 @@ pub struct ChatTemplate {
 
 const NAME: &str = "chat_template";
 
+/// Templates that people write stay below a tenth of this.
+const MAX_SOURCE_BYTES: usize = 256 << 10;
+
 impl ChatTemplate {
     /// Compiles `source`, which sees the spelling of the special tokens as
     /// `bos_token` and `eos_token`.
     ///
     /// # Errors
     ///
-    /// [`TemplateError::Syntax`] when `source` is not a Jinja template.
+    /// [`TemplateError::Syntax`] when `source` is not a Jinja template, and
+    /// [`TemplateError::TooLong`] when it is far longer than any real one.
     pub fn new(
         source: &str,
         bos_token: Option<&str>,
         eos_token: Option<&str>,
     ) -> Result<Self, TemplateError> {
+        if source.len() > MAX_SOURCE_BYTES {
+            return Err(TemplateError::TooLong { bytes: source.len() });
+        }
         Ok(Self {
-            environment: environment::compile(NAME, source)?,
+            environment: deep_stack::run(|| Ok(environment::compile(NAME, source)?))?,
             source: source.to_owned(),
             bos_token: bos_token.map(str::to_owned),
             eos_token: eos_token.map(str::to_owned),
@@ -81,17 +89,23 @@ impl ChatTemplate {
         mapper: &dyn TextMapper,
         tag: Option<char>,
     ) -> Result<String, TemplateError> {
-        let special = |text: &Option<String>| text.clone().map(Value::from);
-        let context = [
-            ("bos_token", special(&self.bos_token)),
-            ("eos_token", special(&self.eos_token)),
+        deep_stack::run(|| {
+            let variables = message::variables(input, mapper, tag);
+            let context = Value::from_pairs(variables.chain(self.constants(input)));
+            let template = self.environment.get_template(NAME)?;
+            Ok(template.render(context)?)
+        })
+    }
+
+    /// The variables that no request can replace.
+    fn constants(&self, input: &RenderInput) -> impl Iterator<Item = (Value, Value)> {
+        let token = |text: &Option<String>| text.as_deref().map(Value::from);
+        let constants = [
+            ("bos_token", token(&self.bos_token)),
+            ("eos_token", token(&self.eos_token)),
             ("strftime_now", Some(environment::strftime_now(input.now))),
         ];
-        let context = context.into_iter().filter_map(|(key, value)| Some((Value::from(key), value?)));
-        let variables = message::variables(input, mapper, tag);
-        let context = Value::from_pairs(variables.chain(context));
-        let template = self.environment.get_template(NAME)?;
-        Ok(template.render(context)?)
+        constants.into_iter().filter_map(|(key, value)| Some((Value::from(key), value?)))
     }
 
     /// The character that marks the end of the last message while it is to be
@@ -145,6 +159,15 @@ pub enum TemplateError {
         /// What cannot be done.
         message: String,
     },
+    /// The template is far longer than any real one.
+    #[error("the chat template has {bytes} bytes; at most {MAX_SOURCE_BYTES} are accepted")]
+    TooLong {
+        /// The length of the template.
+        bytes: usize,
+    },
+    /// The system refused the thread that templates run on.
+    #[error("no thread for the chat template: {0}")]
+    NoThread(String),
     /// The template ran for too long or made too much text.
     #[error("the chat template takes too many steps")]
     OutOfFuel,

@@ -135,7 +135,25 @@ fn hostile_templates_end_with_an_error() {
     let deep = "{% set ns = namespace(x=[]) %}{% for i in range(500) %}\
         {% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}";
     assert!(render(deep, &RenderInput::default()).is_err());
-    assert!(ChatTemplate::new(&format!("{{{{ {}1 }}}}", "(".repeat(100_000)), None, None).is_err());
+}
+
+#[test]
+fn hostile_nesting_does_not_exhaust_the_stack() {
+    let nest = "{% set ns = namespace(x=[], y=[]) %}{% for i in range(1000) %}{% for j in range(60) %}\
+        {% set ns.x = [ns.x] %}{% set ns.y = [ns.y] %}{% endfor %}{% endfor %}";
+    for use_it in ["", "{{ ns.x }}", "{{ ns.x == ns.y }}", "{{ ns.x | tojson }}", "{{ [ns.x, ns.y] | sort }}"]
+    {
+        let _ = render(&format!("{nest}{use_it}"), &RenderInput::default());
+    }
+    let units = ["(", "-", "not ", "1+", "[", "x.", "x|", "{% if x %}", "{'a':", "1 if 2 else "];
+    for unit in units {
+        let source = format!("{{{{ {} 1 }}}}", unit.repeat(200_000 / unit.len()));
+        let _ =
+            ChatTemplate::new(&source, None, None).map(|template| template.render(&RenderInput::default()));
+    }
+    let source = "x".repeat(MAX_SOURCE_BYTES + 1);
+    let error = ChatTemplate::new(&source, None, None).unwrap_err();
+    assert_eq!(error, TemplateError::TooLong { bytes: source.len() });
 }
 
 #[test]
