@@ -32,6 +32,7 @@ mod tests {
         assert_eq!(nearest("lama", &known), Some("llama"));
         assert_eq!(nearest("qwen3", &known), Some("qwen2"));
         assert_eq!(nearest("gpt-neox", &known), None);
+        assert_eq!(nearest("qwan", &known), None, "two edits of five letters are too many");
         assert_eq!(nearest("anything", &[]), None);
         assert_eq!(edits("kitten", "sitting"), 3);
     }

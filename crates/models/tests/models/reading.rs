@@ -99,6 +99,32 @@ fn rope_scaling_is_read() {
 }
 
 #[test]
+fn every_yarn_key_is_read() {
+    let mut file = Family::LlamaYarn.model();
+    file.set("llama.rope.scaling.yarn_ext_factor", 0.5);
+    file.set("llama.rope.scaling.yarn_beta_fast", 16.0);
+    file.set("llama.rope.scaling.yarn_beta_slow", 2.0);
+    file.set("llama.rope.scaling.yarn_attn_factor", 1.5);
+    file.set("llama.rope.scaling.attn_factor", 0.5);
+    let rope = read(&file).unwrap().hyperparams.rope;
+    let wanted = Yarn { factor: 4.0, original_context: 64, ext_factor: 0.5, beta_fast: 16.0, beta_slow: 2.0 };
+    assert_eq!(rope.scaling, RopeScaling::Yarn(wanted));
+    assert_eq!(rope.magnitude, 0.75);
+
+    // The context of training stands in for an absent original one, and a negative factor for the usual one.
+    file.unset("llama.rope.scaling.original_context_length");
+    file.set("llama.rope.scaling.yarn_ext_factor", -1.0);
+    let rope = read(&file).unwrap().hyperparams.rope;
+    assert_eq!(rope.scaling, RopeScaling::Yarn(Yarn { original_context: 512, ext_factor: 1.0, ..wanted }));
+
+    // An override replaces YaRN's own factor and leaves the file's other one.
+    let rope = RopeOverrides { yarn_attn_factor: Some(3.0), ..RopeOverrides::default() };
+    let options = ModelOptions { rope, ..ModelOptions::default() };
+    let model = Model::read(&open(&file), &options).unwrap();
+    assert_eq!(model.hyperparams.rope.magnitude, 1.5);
+}
+
+#[test]
 fn rope_factors_go_into_the_graph_and_not_into_its_weights() {
     let model = read(&Family::Llama3.model()).unwrap();
     let factors = model.hyperparams.rope.factors.clone().unwrap();
@@ -232,7 +258,7 @@ fn the_kv_cache_is_one_group_of_all_layers() {
 
 #[test]
 fn weights_are_the_files_bytes() {
-    for dtype in [DType::Q4_0, DType::Q6_K, DType::BF16] {
+    for dtype in DType::ALL.into_iter().filter(|dtype| !matches!(dtype, DType::I32 | DType::U32)) {
         let mut source = quantised(dtype);
         let file = open(&source);
         let model = Model::read(&file, &ModelOptions::default()).unwrap();
