@@ -93,7 +93,11 @@ fn keys() -> Vec<Case> {
             &["cut short", "18446744073709551615 bytes"],
         ),
         ("key-length-2-63", Raw::new(0, 1).u64(1 << 63).bytes(&[b'k'; 40]), &["cut short"]),
-        ("key-past-end", Raw::new(0, 1).u64(41).bytes(&[b'k'; 40]), &["41 bytes are needed", "40 are left"]),
+        (
+            "key-past-end",
+            Raw::new(0, 1).u64(41).bytes(&[b'k'; 40]),
+            &["41 bytes are needed", "40 are left", "byte 24"],
+        ),
         ("key-not-utf8", Raw::new(0, 1).key(b"ab\xff\xfe", value::U32).u32(1), &["the key is not UTF-8"]),
         (
             "key-twice",
@@ -294,6 +298,11 @@ fn shapes() -> Vec<Case> {
         ),
         ("bytes-overflow", one_tensor("some.weight", &[1 << 61], kind::F32, 0, 32), &["overflow"]),
         ("bytes-overflow-signed", one_tensor("some.weight", &[1 << 62], kind::F32, 0, 32), &["overflow"]),
+        (
+            "elements-overflow-signed",
+            one_tensor("some.weight", &[1 << 63], kind::Q4_0, 0, 32),
+            &["9223372036854775808", "overflow"],
+        ),
         (
             "row-31-of-q4_0",
             one_tensor("some.weight", &[31, 32], kind::Q4_0, 0, 1024),
