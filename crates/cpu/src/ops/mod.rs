@@ -2,3 +2,8 @@
 
 pub(crate) mod linear;
 pub(crate) mod attention;
+pub(crate) mod activate;
+pub(crate) mod elementwise;
+pub(crate) mod kv_store;
+pub(crate) mod norm;
+pub(crate) mod rope;

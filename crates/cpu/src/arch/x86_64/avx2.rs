@@ -152,8 +152,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn store_f16(self, value: Self::F32, to: &mut [u16; LANES]) {
         unsafe {
-            let low = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value.0);
-            let high = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(value.1);
+            let low = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.0);
+            let high = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(value.1);
             _mm_storeu_si128(to.as_mut_ptr().cast(), low);
             _mm_storeu_si128(to.as_mut_ptr().add(8).cast(), high);
         }

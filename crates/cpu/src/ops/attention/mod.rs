@@ -24,7 +24,7 @@ mod scratch;
 mod softmax;
 mod state;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::ops::Range;
 
@@ -70,7 +70,12 @@ pub(crate) struct AttentionArgs<'a> {
 }
 
 /// Computes items until all are claimed. `counter` starts at zero and is shared by the workers of this call.
-pub(crate) fn run(isa: Isa, counter: &ChunkCounter, scratch: &mut AttentionScratch, args: &AttentionArgs<'_>) {
+pub(crate) fn run(
+    isa: Isa,
+    counter: &ChunkCounter,
+    scratch: &mut AttentionScratch,
+    args: &AttentionArgs<'_>,
+) {
     while let Some(items) = counter.claim(args.plan.items().len(), 1) {
         for item in items {
             isa.run_pairs(driver::RunItem { args, item: &args.plan.items()[item], scratch });
@@ -80,7 +85,12 @@ pub(crate) fn run(isa: Isa, counter: &ChunkCounter, scratch: &mut AttentionScrat
 
 /// Folds what [`run`] left in `partials`; nothing to do where the plan has no folds. A barrier lies between the two, and
 /// `counter` is another one at zero.
-pub(crate) fn finish(isa: Isa, counter: &ChunkCounter, scratch: &mut AttentionScratch, args: &AttentionArgs<'_>) {
+pub(crate) fn finish(
+    isa: Isa,
+    counter: &ChunkCounter,
+    scratch: &mut AttentionScratch,
+    args: &AttentionArgs<'_>,
+) {
     while let Some(folds) = counter.claim(args.plan.folds().len(), 1) {
         for fold in folds {
             isa.run(driver::RunFold { args, fold: &args.plan.folds()[fold], scratch });

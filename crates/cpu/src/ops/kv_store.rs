@@ -1,0 +1,440 @@
+//! New rows of K and V into their cells, alone or together with the rotation that precedes them.
+//!
+//! A worker writes the elements of its own rows and nothing else, so rows may be split anywhere.
+
+use std::ops::Range;
+
+use minfer_graph::{KvFormat, KvGroupSpec, KvSide, RopeStoreSpec};
+
+use super::rope::Rotation;
+use crate::arch::{Isa, Kernel, LANES, Simd};
+use crate::arena::KvCells;
+use crate::math::load_padded;
+use crate::threads::{Rows, SharedSlice};
+
+/// Most elements of a K or V head.
+pub(crate) const MOST_DIMS: usize = 512;
+/// Rows that are written together where their cells are neighbours.
+const RUN: usize = 8;
+
+/// One layer's cells, and which of them each row of the batch goes to.
+#[derive(Clone, Copy)]
+pub(crate) struct StoreTarget<'a> {
+    /// The geometry of the layer's KV group.
+    pub(crate) group: &'a KvGroupSpec,
+    /// The layer's index inside its group.
+    pub(crate) layer_index: usize,
+    /// The group's memory.
+    pub(crate) cells: KvCells<'a>,
+    /// The batch's cells in this group, one for each row.
+    pub(crate) rows: &'a [u32],
+}
+
+/// Writes K and V of the rows of a range.
+pub(crate) fn kv_store(isa: Isa, rows: Range<usize>, target: &StoreTarget<'_>, k: &Rows<'_>, v: &Rows<'_>) {
+    let group = target.group;
+    assert_eq!(k.width(), (group.kv_heads * group.k_dim) as usize, "width of K rows");
+    assert_eq!(v.width(), (group.kv_heads * group.v_dim) as usize, "width of V rows");
+    target.check();
+    isa.run(Store { rows, target, k, v, k_column: 0, v_column: 0, rotation: None });
+}
+
+/// Rotates Q and K of joint rows [Q | K | V], writes Q to the output and K and V to their cells, for the rows of a range.
+pub(crate) fn rope_store(
+    isa: Isa,
+    rows: Range<usize>,
+    spec: &RopeStoreSpec,
+    rotation: &Rotation<'_>,
+    target: &StoreTarget<'_>,
+    input: &Rows<'_>,
+    output: &Rows<'_>,
+) {
+    let (heads, kv_heads) = (spec.heads as usize, spec.kv_heads as usize);
+    let (k_dim, v_dim) = (spec.k_dim as usize, spec.v_dim as usize);
+    let (q_width, k_width) = (heads * k_dim, kv_heads * k_dim);
+    assert_eq!(input.width(), q_width + k_width + kv_heads * v_dim, "width of joint rows");
+    assert_eq!(output.width(), q_width, "width of rotated queries");
+    assert!(rotation.spec.rotated_dims() as usize <= k_dim, "more rotated elements than {k_dim}");
+    target.check();
+    isa.run(RotateQueries { rows: rows.clone(), rotation, k_dim, input, output });
+    let (k_column, v_column) = (q_width, q_width + k_width);
+    isa.run(Store { rows, target, k: input, v: input, k_column, v_column, rotation: Some(rotation) });
+}
+
+impl StoreTarget<'_> {
+    fn check(&self) {
+        let largest = self.group.k_dim.max(self.group.v_dim) as usize;
+        assert!(largest <= MOST_DIMS, "heads of {largest} elements, at most {MOST_DIMS} can be stored");
+    }
+
+    /// How many rows from `row` on, at most [`RUN`], go to neighbouring cells of one block.
+    fn run(&self, row: usize, end: usize) -> usize {
+        let block = self.group.block_tokens;
+        let first = self.rows[row];
+        let most = RUN.min(end - row).min((block - first % block) as usize);
+        (1..most).find(|&next| self.rows[row + next] != first + next as u32).unwrap_or(most)
+    }
+}
+
+struct RotateQueries<'a> {
+    rows: Range<usize>,
+    rotation: &'a Rotation<'a>,
+    k_dim: usize,
+    input: &'a Rows<'a>,
+    output: &'a Rows<'a>,
+}
+
+impl Kernel for RotateQueries<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let width = self.output.width();
+        for row in self.rows {
+            let output = self.output.row_mut(row, 0..width);
+            output.copy_from_slice(&self.input.row(row)[..width]);
+            for head in output.chunks_exact_mut(self.k_dim) {
+                self.rotation.rotate(simd, row, head);
+            }
+        }
+    }
+}
+
+struct Store<'a> {
+    rows: Range<usize>,
+    target: &'a StoreTarget<'a>,
+    k: &'a Rows<'a>,
+    v: &'a Rows<'a>,
+    k_column: usize,
+    v_column: usize,
+    rotation: Option<&'a Rotation<'a>>,
+}
+
+impl Kernel for Store<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let group = self.target.group;
+        let (k_dim, v_dim) = (group.k_dim as usize, group.v_dim as usize);
+        let mut stage = [[0.0; MOST_DIMS]; RUN];
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            let run = self.target.run(row, self.rows.end);
+            for head in 0..group.kv_heads as usize {
+                let place = Place { target: self.target, cell: self.target.rows[row], head };
+                let column = self.k_column + head * k_dim;
+                for (index, staged) in stage[..run].iter_mut().enumerate() {
+                    staged[..k_dim].copy_from_slice(&self.k.row(row + index)[column..column + k_dim]);
+                    if let Some(rotation) = self.rotation {
+                        rotation.rotate(simd, row + index, &mut staged[..k_dim]);
+                    }
+                }
+                place.write_k(simd, &stage[..run]);
+                let column = self.v_column + head * v_dim;
+                for (index, staged) in stage[..run].iter_mut().enumerate() {
+                    staged[..v_dim].copy_from_slice(&self.v.row(row + index)[column..column + v_dim]);
+                }
+                place.write_v(simd, &stage[..run]);
+            }
+            row += run;
+        }
+    }
+}
+
+/// One head of neighbouring cells.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    target: &'a StoreTarget<'a>,
+    /// The first.
+    cell: u32,
+    head: usize,
+}
+
+impl Place<'_> {
+    fn block_tokens(&self) -> usize {
+        self.target.group.block_tokens as usize
+    }
+
+    /// Offset of the first cell in its block.
+    fn offset(&self) -> usize {
+        self.cell as usize % self.block_tokens()
+    }
+
+    /// Index of the head's first element in the block, in units of `bytes`.
+    fn base(&self, side: KvSide, dim: usize, format: KvFormat, bytes: usize) -> usize {
+        let group = self.target.group;
+        let block = self.cell as usize / self.block_tokens();
+        let head = self.block_tokens() * dim * format.element_bytes() as usize;
+        let start = block * group.bytes_per_block() as usize
+            + group.side_offset(self.target.layer_index, side) as usize
+            + self.head * head;
+        start / bytes
+    }
+
+    #[inline(always)]
+    fn write_k<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
+        let (dim, format) = (self.target.group.k_dim as usize, self.target.group.k_format);
+        let cells = self.target.cells;
+        match format {
+            KvFormat::F32 => self.scatter(cells.singles, dim, |row, step| rows[row][step], rows.len()),
+            KvFormat::F16 => {
+                let mut narrow = [[0; MOST_DIMS]; RUN];
+                for (row, narrow) in rows.iter().zip(&mut narrow) {
+                    narrow_f16(simd, &row[..dim], &mut narrow[..dim]);
+                }
+                self.scatter(cells.halves, dim, |row, step| narrow[row][step], rows.len());
+            }
+            KvFormat::BF16 => {
+                let mut narrow = [[0; MOST_DIMS / 2]; RUN];
+                for (row, narrow) in rows.iter().zip(&mut narrow) {
+                    narrow_bf16(simd, row, narrow, dim);
+                }
+                self.scatter(cells.pairs, dim / 2, |row, step| narrow[row][step], rows.len());
+            }
+        }
+    }
+
+    /// Writes `value(row, step)` to [step][position].
+    #[inline(always)]
+    fn scatter<T: Copy>(
+        &self,
+        memory: SharedSlice<'_, T>,
+        steps: usize,
+        value: impl Fn(usize, usize) -> T,
+        run: usize,
+    ) {
+        let format = self.target.group.k_format;
+        let base =
+            self.base(KvSide::K, self.target.group.k_dim as usize, format, size_of::<T>()) + self.offset();
+        for step in 0..steps {
+            let start = base + step * self.block_tokens();
+            for (row, to) in memory.get_mut(start..start + run).iter_mut().enumerate() {
+                *to = value(row, step);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_v<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
+        let (dim, format) = (self.target.group.v_dim as usize, self.target.group.v_format);
+        let cells = self.target.cells;
+        let base = self.base(KvSide::V, dim, format, format.element_bytes() as usize);
+        let start = |row: usize| base + (self.offset() + row) * dim;
+        match format {
+            KvFormat::F32 => {
+                for (index, row) in rows.iter().enumerate() {
+                    cells.singles.get_mut(start(index)..start(index) + dim).copy_from_slice(&row[..dim]);
+                }
+            }
+            KvFormat::F16 => {
+                for (index, row) in rows.iter().enumerate() {
+                    let to = cells.halves.get_mut(start(index)..start(index) + dim);
+                    narrow_f16(simd, &row[..dim], to);
+                }
+            }
+            KvFormat::BF16 => self.write_v_pairs(simd, rows, base, dim),
+        }
+    }
+
+    /// Two neighbouring positions share the words of a pair: both at once where both are ours, else halves of words.
+    #[inline(always)]
+    fn write_v_pairs<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]], base: usize, dim: usize) {
+        let cells = self.target.cells;
+        let mut narrow = [[0; MOST_DIMS / 2]; RUN];
+        for (row, narrow) in rows.iter().zip(&mut narrow) {
+            narrow_bf16(simd, row, narrow, dim);
+        }
+        let element = |row: usize, dim: usize| narrow[row][dim / 2] >> (16 * (dim % 2)) & 0xffff;
+        let mut row = 0;
+        while row < rows.len() {
+            let position = self.offset() + row;
+            let pair = base / 2 + position / 2 * dim;
+            if position.is_multiple_of(2) && row + 1 < rows.len() {
+                for (index, word) in cells.pairs.get_mut(pair..pair + dim).iter_mut().enumerate() {
+                    *word = element(row, index) | element(row + 1, index) << 16;
+                }
+                row += 2;
+            } else {
+                for index in 0..dim {
+                    let half = 2 * (pair + index) + position % 2;
+                    cells.halves.get_mut(half..half + 1)[0] = element(row, index) as u16;
+                }
+                row += 1;
+            }
+        }
+    }
+}
+
+/// f32 to f16, to nearest even.
+#[inline(always)]
+fn narrow_f16<S: Simd>(simd: S, from: &[f32], to: &mut [u16]) {
+    let (lanes, rest) = from.as_chunks::<LANES>();
+    let (narrow, narrow_rest) = to.as_chunks_mut::<LANES>();
+    for (lanes, narrow) in lanes.iter().zip(narrow) {
+        simd.store_f16(simd.load(lanes), narrow);
+    }
+    if !rest.is_empty() {
+        let mut last = [0; LANES];
+        simd.store_f16(load_padded(simd, rest), &mut last);
+        narrow_rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// f32 to pairs of bf16, to nearest even. Dims up to the next multiple of sixteen are overwritten too.
+#[inline(always)]
+fn narrow_bf16<S: Simd>(simd: S, from: &[f32; MOST_DIMS], to: &mut [u32; MOST_DIMS / 2], dim: usize) {
+    let words = to.as_chunks_mut::<{ LANES / 2 }>().0;
+    for (lanes, words) in from.as_chunks::<LANES>().0.iter().zip(words).take(dim.div_ceil(LANES)) {
+        simd.store_bf16(simd.load(lanes), words);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minfer_graph::RopePairs;
+
+    use super::super::attention::tests::{Case, element, stored};
+    use super::super::rope::{fill_table, rope, table_floats, tests};
+    use super::*;
+    use crate::arena::CpuArena;
+    use crate::math::testing::Numbers;
+    use crate::threads::Worker;
+    use minfer_graph::KvSpec;
+
+    const TOKENS: usize = 53;
+
+    /// Cells of two sequences: a run across blocks, and single rows in any order.
+    fn cells(case: &Case) -> Vec<u32> {
+        let block = case.block_tokens;
+        let mut cells: Vec<u32> =
+            (0..40u32).map(|p| [7, 2, 5][(p / block) as usize % 3] * block + p % block).collect();
+        cells.extend([0, 3, 2, 1, 9, 8, 10, 11, 13, 14, 15, 12, 6].map(|offset| 4 * block + offset));
+        cells
+    }
+
+    fn arena(case: &Case) -> CpuArena {
+        let arena = CpuArena::new(&KvSpec { groups: vec![case.group()], max_blocks: vec![8] }).unwrap();
+        let pairs = arena.cells(0).pairs;
+        pairs.get_mut(0..pairs.len()).fill(0xabcd_1234);
+        arena
+    }
+
+    fn read(arena: &CpuArena, format: KvFormat, index: usize) -> f64 {
+        let cells = arena.cells(0);
+        match format {
+            KvFormat::F32 => f64::from(cells.singles.get(index..index + 1)[0]),
+            KvFormat::F16 => half::f16::from_bits(cells.halves.get(index..index + 1)[0]).to_f64(),
+            KvFormat::BF16 => half::bf16::from_bits(cells.halves.get(index..index + 1)[0]).to_f64(),
+        }
+    }
+
+    /// Each element is where the layout says, and no other element has changed.
+    fn assert_stored(case: &Case, arena: &CpuArena, k: &[f32], v: &[f32]) {
+        let untouched = self::arena(case);
+        let kv_heads = case.kv_heads as usize;
+        for (side, dims, format, rows) in [
+            (KvSide::K, case.k_dim as usize, case.k_format, k),
+            (KvSide::V, case.v_dim as usize, case.v_format, v),
+        ] {
+            for (row, cell) in cells(case).into_iter().enumerate() {
+                let (block, offset) = (cell / case.block_tokens, (cell % case.block_tokens) as usize);
+                for head in 0..kv_heads {
+                    for dim in 0..dims {
+                        let value = rows[(row * kv_heads + head) * dims + dim];
+                        let index = element(case, side, block, offset, head, dim);
+                        assert_eq!(
+                            read(arena, format, index),
+                            stored(format, value),
+                            "{case:?} {side:?} {row} {dim}"
+                        );
+                        super::super::attention::tests::write(untouched.cells(0), format, index, value);
+                    }
+                }
+            }
+        }
+        let all = |arena: &CpuArena| {
+            let pairs = arena.cells(0).pairs;
+            pairs.get(0..pairs.len()).to_vec()
+        };
+        assert!(all(arena) == all(&untouched), "{case:?}: something else was written");
+    }
+
+    #[test]
+    fn rows_lie_where_the_layout_says() {
+        for format in KvFormat::ALL {
+            for (dim, block_tokens) in [(16, 16), (24, 16), (64, 64), (80, 32), (96, 128), (256, 64)] {
+                let mut case = Case::new(2, 2, dim, format);
+                case.block_tokens = block_tokens;
+                case.v_dim = dim / 2;
+                let (k_width, v_width) = (2 * dim as usize, dim as usize);
+                let (mut k, mut v) =
+                    (Numbers(1).vec(TOKENS * k_width, 3.0), Numbers(2).vec(TOKENS * v_width, 3.0));
+                for isa in Isa::available() {
+                    for count in 1..=3 {
+                        let arena = arena(&case);
+                        let (group, rows) = (case.group(), cells(&case));
+                        let target =
+                            StoreTarget { group: &group, layer_index: 1, cells: arena.cells(0), rows: &rows };
+                        let view_k = Rows::from_slice(&mut k, k_width, k_width);
+                        let view_v = Rows::from_slice(&mut v, v_width, v_width);
+                        for index in 0..count {
+                            kv_store(isa, Worker { index, count }.share(TOKENS), &target, &view_k, &view_v);
+                        }
+                        assert_stored(&case, &arena, &k, &v);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_fused_form_gives_the_bits_of_rotation_and_store() {
+        for format in KvFormat::ALL {
+            for pairs in [RopePairs::Adjacent, RopePairs::Halves] {
+                let case = Case::new(6, 2, 24, format);
+                let rope_spec = tests::spec(pairs, 20, 1.0);
+                let spec =
+                    RopeStoreSpec { layer: 5, heads: 6, kv_heads: 2, k_dim: 24, v_dim: 24, rope: rope_spec };
+                let width = 240;
+                let mut joint = Numbers(9).vec(TOKENS * width, 2.0);
+                let positions: Vec<u32> = (0..TOKENS as u32).map(|row| 1000 + row).collect();
+                let mut table = vec![0.0; table_floats(&spec.rope, TOKENS)];
+                let table = SharedSlice::from_slice(&mut table);
+                fill_table(0..TOKENS, &spec.rope, &positions, &table);
+                let rotation = Rotation { spec: &spec.rope, table };
+                // All eight heads of Q and K rotated as one row.
+                let mut qk: Vec<f32> = joint.chunks(width).flat_map(|row| row[..192].to_vec()).collect();
+                let v: Vec<f32> = joint.chunks(width).flat_map(|row| row[192..].to_vec()).collect();
+                let mut rotated = vec![0.0; TOKENS * 192];
+                let view = Rows::from_slice(&mut qk, 192, 192);
+                rope(
+                    Isa::Scalar,
+                    0..TOKENS,
+                    &rotation,
+                    8,
+                    24,
+                    &view,
+                    &Rows::from_slice(&mut rotated, 192, 192),
+                );
+                let q: Vec<f32> = rotated.chunks(192).flat_map(|row| row[..144].to_vec()).collect();
+                let k: Vec<f32> = rotated.chunks(192).flat_map(|row| row[144..].to_vec()).collect();
+                for isa in Isa::available() {
+                    let arena = arena(&case);
+                    let (group, rows) = (case.group(), cells(&case));
+                    let target =
+                        StoreTarget { group: &group, layer_index: 1, cells: arena.cells(0), rows: &rows };
+                    let mut out = vec![0.0; TOKENS * 144];
+                    for index in 0..3 {
+                        let share = Worker { index, count: 3 }.share(TOKENS);
+                        let input = Rows::from_slice(&mut joint, width, width);
+                        let out = Rows::from_slice(&mut out, 144, 144);
+                        rope_store(isa, share, &spec, &rotation, &target, &input, &out);
+                    }
+                    assert_eq!(out, q, "{isa}");
+                    assert_stored(&case, &arena, &k, &v);
+                }
+            }
+        }
+    }
+}
