@@ -24,7 +24,7 @@ pub struct WeightDesc {
     pub name: String,
     /// How its elements are stored in the source.
     pub dtype: DType,
-    /// Row-major, last contiguous: [rows, columns], or [n] for a vector.
+    /// Row-major, last contiguous: `[rows, columns]`, or `[n]` for a vector.
     pub dims: Vec<u32>,
 }
 

@@ -46,8 +46,9 @@ impl fmt::Display for KvFormat {
 /// Where an element lies inside a block's rows of one layer and side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvLayout {
-    /// K as [head][dim][position], V as [head][position][dim]: one lane per output for both products. With bf16 rows the
-    /// two elements of a pair dot are neighbours: K as [head][dim / 2][position][2], V as [head][position / 2][dim][2].
+    /// K as `[head][dim][position]`, V as `[head][position][dim]`: one lane per output for both products. With bf16 rows the
+    /// two elements of a pair dot are neighbours: K as `[head][dim / 2][position][2]`, V as
+    /// `[head][position / 2][dim][2]`.
     LaneMajor,
 }
 
@@ -138,7 +139,7 @@ pub enum KvSide {
 }
 
 /// Layers that share one geometry. A block is `block_tokens` consecutive positions of one sequence for all of them, one
-/// contiguous run of memory laid out as [layer][K|V][rows by layout].
+/// contiguous run of memory laid out as `[layer][K|V][rows by layout]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KvGroupSpec {
     /// The model's layer numbers, ascending.

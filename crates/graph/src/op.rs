@@ -265,7 +265,7 @@ pub struct NormSpec {
 pub struct LinearPart {
     /// [rows, columns]; output `r` is the dot of weight row `r` with the input row.
     pub weight: WeightId,
-    /// [rows], f32.
+    /// `[rows]`, f32.
     pub bias: Option<WeightId>,
 }
 
@@ -328,7 +328,7 @@ pub struct AttentionSpec {
     pub mask: Mask,
     /// cap * tanh(score / cap) on the scaled scores.
     pub softcap: Option<F32Bits>,
-    /// One learned logit per head that takes part in the softmax's denominator, [heads].
+    /// One learned logit per head that takes part in the softmax's denominator, `[heads]`.
     pub sinks: Option<WeightId>,
 }
 

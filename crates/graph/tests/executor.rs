@@ -281,6 +281,10 @@ fn a_failed_run_leaves_nothing_that_looks_valid() {
     assert!(executor.logits(0).is_ok());
 
     backend.fail_run(0);
+    assert!(step.head(&mut executor).is_err());
+    assert!(executor.logits(0).is_err(), "the logits of the run before must not pass for this one's");
+
+    backend.fail_run(0);
     assert!(step.body(&mut executor).is_err());
     assert!(matches!(step.head(&mut executor), Err(ExecutorError::NoHidden { asked: 2, present: 0 })));
 
@@ -292,7 +296,7 @@ fn a_failed_run_leaves_nothing_that_looks_valid() {
     step.body(&mut executor).unwrap();
     step.head(&mut executor).unwrap();
     assert_eq!((executor.stats().body_runs, executor.stats().head_runs), (4, 3));
-    assert_eq!(backend.stats().failed_runs, 3);
+    assert_eq!(backend.stats().failed_runs, 4);
 }
 
 #[test]
@@ -383,6 +387,24 @@ fn nodes_go_to_the_first_backend_that_runs_them() {
         placement.to_string().lines().nth(1),
         Some("blk.0.attn_norm (norm) not on null: no norms here")
     );
+}
+
+#[test]
+fn a_layer_with_two_readers_keeps_what_the_wider_window_sees() {
+    let mut program = Family { layers: 2, window: Some(5), ..LLAMA }.program();
+    // The second layer stores nothing and reads the first one's cache through a narrower window.
+    program.body.nodes.retain(|node| node.name != "blk.1.kv_store");
+    for node in &mut program.body.nodes {
+        if let minfer_graph::Op::Attention(spec) = &mut node.op
+            && spec.layer == 1
+        {
+            spec.layer = 0;
+            spec.mask = minfer_graph::Mask::Window(3);
+        }
+    }
+    program.verify().unwrap();
+    let layers = program.kv_layers();
+    assert_eq!((layers.len(), layers[0].window), (1, Some(5)));
 }
 
 #[test]

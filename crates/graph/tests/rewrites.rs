@@ -185,6 +185,19 @@ fn a_linear_map_that_leaves_the_graph_is_not_merged() {
 }
 
 #[test]
+fn a_norm_per_head_of_a_sum_stays_apart() {
+    let mut program = ProgramBuilder::new();
+    let mut b = program.graph("body");
+    let x = b.input(Symbol::Tokens, 32, "x");
+    let sum = b.add(x, x);
+    let normed = common::norm(&mut b, sum, 2, "norm");
+    let body = b.finish(&[normed]);
+    let mut program = program.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
+    assert_eq!(report.count("add_norm"), 0);
+}
+
+#[test]
 fn q_and_k_that_turn_by_other_angles_stay_apart() {
     let mut program = ProgramBuilder::new();
     let mut b = program.graph("body");
