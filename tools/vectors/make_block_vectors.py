@@ -76,11 +76,13 @@ def rows(kind, rng):
         return [values[~np.isnan(values)]]
     random = [rng.normal(0, scale, 32).astype(np.float32) for scale in (1.0, 0.02, 1e-3, 300.0, 1e-7)]
     ties = (np.arange(32, dtype=np.float32) - 16) * np.float32(0.5)
+    halves = np.arange(32, dtype=np.float32) * 7 - np.float32(100.5)          # ties of Q8_0 at scale 1
+    halves[31] = 127
     equal_peaks = np.tile(np.array([1.5, -1.5, 0.25, -0.75], np.float32), 8)
     negative = -np.abs(rng.normal(0, 1, 32)).astype(np.float32)
     one = np.zeros(32, np.float32)
     one[17] = -3.25
-    return random + [ties, equal_peaks, negative, one, np.zeros(32, np.float32)]
+    return random + [ties, halves, equal_peaks, negative, one, np.zeros(32, np.float32)]
 
 
 def decode_line(kind, block):
