@@ -75,3 +75,112 @@ fn trim_unfed(tokens: &mut Vec<u32>, running: usize) -> usize {
     tokens.truncate(fed.max(running));
     tokens.len() - running
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn plan(running: &[u32], waiting: &[u32], tokens: u32, slots: usize) -> (usize, Vec<u32>) {
+        let candidates = |pending: &[u32]| -> Vec<Candidate> {
+            pending.iter().map(|&pending| Candidate { pending }).collect()
+        };
+        let schedule = schedule(&candidates(running), &candidates(waiting), Limits { tokens, slots });
+        (schedule.admitted, schedule.tokens)
+    }
+
+    #[test]
+    fn decoding_sequences_come_before_prompts() {
+        assert_eq!(plan(&[100, 1, 1], &[1, 50], 8, 8), (2, vec![4, 1, 1, 1, 1]));
+        assert_eq!(plan(&[1, 1], &[50], 2, 8), (0, vec![1, 1]));
+    }
+
+    #[test]
+    fn a_short_prompt_does_not_wait_for_a_long_one() {
+        assert_eq!(plan(&[], &[1000, 3, 1000], 8, 8), (2, vec![6, 2]));
+        assert_eq!(plan(&[994, 1], &[1000], 8, 8), (1, vec![6, 1, 1]));
+    }
+
+    #[test]
+    fn the_oldest_prompt_takes_what_others_leave() {
+        assert_eq!(plan(&[], &[1000], 8, 8), (1, vec![8]));
+        assert_eq!(plan(&[], &[5, 1000], 8, 8), (2, vec![5, 3]));
+    }
+
+    #[test]
+    fn slots_bound_the_running() {
+        assert_eq!(plan(&[1, 1], &[1, 1, 1], 8, 3), (1, vec![1, 1, 1]));
+        assert_eq!(plan(&[1, 1], &[1], 8, 1), (0, vec![1, 1]));
+    }
+
+    /// A sequence of the simulation: tokens not yet fed, and tokens still to be generated after them.
+    #[derive(Debug, Clone)]
+    struct Life {
+        pending: u32,
+        to_generate: u32,
+        admitted_at: Option<u32>,
+        idle: u32,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        /// Runs queues to their end: every token is fed exactly once, the budget holds, nobody waits for ever.
+        #[test]
+        fn every_token_is_fed_once_within_the_budget(
+            arrivals in prop::collection::vec((1..60u32, 0..20u32, 0..6u32), 1..12),
+            slots in 1..5usize,
+            extra in 0..20u32,
+        ) {
+            let tokens = slots as u32 + extra;
+            let total: u32 = arrivals.iter().map(|&(prompt, generate, _)| prompt + generate).sum();
+            let mut pause = 0;
+            let mut arriving = arrivals.into_iter().map(|(prompt, generate, delay)| {
+                pause += delay;
+                (pause, Life { pending: prompt, to_generate: generate, admitted_at: None, idle: 0 })
+            }).peekable();
+            let (mut waiting, mut running): (Vec<Life>, Vec<Life>) = Default::default();
+            let mut fed = 0;
+            for step in 0u32.. {
+                while let Some((_, life)) = arriving.next_if(|(at, _)| *at <= step) {
+                    waiting.push(life);
+                }
+                if waiting.is_empty() && running.is_empty() {
+                    if arriving.peek().is_none() { break }
+                    continue;
+                }
+                let candidates = |lives: &[Life]| -> Vec<Candidate> {
+                    lives.iter().map(|life| Candidate { pending: life.pending }).collect()
+                };
+                let plan = schedule(&candidates(&running), &candidates(&waiting), Limits { tokens, slots });
+                let given: u32 = plan.tokens.iter().sum();
+                let known: u32 = running.iter().chain(&waiting).map(|life| life.pending).sum();
+                prop_assert!(given >= 1 && given <= tokens, "{plan:?}");
+                prop_assert!(
+                    given == tokens.min(known) || running.len() + plan.admitted == slots || given == tokens
+                );
+                running.extend(waiting.drain(..plan.admitted));
+                prop_assert!(running.len() <= slots && plan.tokens.len() == running.len());
+                fed += given;
+                for (life, &given) in running.iter_mut().zip(&plan.tokens) {
+                    life.admitted_at.get_or_insert(step);
+                    prop_assert!(given <= life.pending);
+                    prop_assert!(life.pending != 1 || given == 1, "a decoding sequence waits");
+                    life.idle = if given == 0 { life.idle + 1 } else { 0 };
+                    prop_assert!(life.idle <= total, "starved");
+                    life.pending -= given;
+                    if life.pending == 0 && life.to_generate > 0 {
+                        life.to_generate -= 1;
+                        life.pending = 1;
+                    }
+                }
+                let oldest_first = running.iter().map(|life| life.admitted_at);
+                prop_assert!(oldest_first.is_sorted());
+                running.retain(|life| life.pending > 0);
+                prop_assert!(step < 10 * total + 100, "never ends");
+            }
+            prop_assert_eq!(fed, total);
+        }
+    }
+}

@@ -1,17 +1,16 @@
 //! The handle that clients talk to, and the thread behind it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use minfer_text::{TextStream, Tokenizer};
+use minfer_text::Tokenizer;
 
+use crate::admission::Admission;
 use crate::event::Event;
-use crate::reply::{EventSink, Events, Reply};
-use crate::request::{Request, RequestError};
-use crate::sampler::{Sampler, random};
+use crate::reply::{EventSink, Events};
+use crate::request::Request;
 use crate::sequence::Sequence;
 use crate::stats::EngineStats;
 use crate::worker::{Worker, words};
@@ -36,12 +35,7 @@ pub struct Engine {
     tokenizer: Arc<Tokenizer>,
     config: EngineConfig,
     vocab: usize,
-    kv_tokens: usize,
-    /// End-of-generation tokens that the model has logits for.
-    end_tokens: Arc<[u32]>,
-    next_id: AtomicU64,
-    /// Requests that were accepted and have not ended.
-    live: Arc<AtomicUsize>,
+    admission: Admission,
     stats: Arc<Mutex<EngineStats>>,
 }
 
@@ -67,7 +61,7 @@ impl Engine {
         }
         let stats = Arc::new(Mutex::new(EngineStats::default()));
         let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &config, Arc::clone(&stats));
-        let kv_tokens = worker.kv_tokens();
+        let admission = Admission::new(&config, &tokenizer, vocab, worker.kv_tokens());
         let (commands, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("minfer-engine".to_owned())
@@ -76,13 +70,10 @@ impl Engine {
         Ok(Engine {
             commands: Some(commands),
             worker: Some(thread),
-            end_tokens: tokenizer.end_of_generation().iter().copied().collect(),
             tokenizer,
             config,
             vocab,
-            kv_tokens,
-            next_id: AtomicU64::new(0),
-            live: Arc::default(),
+            admission,
             stats,
         })
     }
@@ -105,13 +96,8 @@ impl Engine {
         request: Request,
         sink: impl EventSink + 'static,
     ) -> Result<RequestId, SubmitError> {
-        let most = self.most_tokens(&request)?;
-        let text = TextStream::new(request.stop.clone()).map_err(RequestError::Stop)?;
-        let sampler = self.sampler(&request);
-        self.take_place()?;
-        let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let reply = Reply::new(id, Box::new(sink), Arc::clone(&self.live));
-        let sequence = Sequence::new(request, most, sampler, text, reply);
+        let sequence = self.admission.accept(request, sink)?;
+        let id = sequence.id();
         self.send(Command::Submit(Box::new(sequence)))?;
         Ok(id)
     }
@@ -137,7 +123,7 @@ impl Engine {
         &self.config
     }
 
-    /// Tokens that the model has logits for.
+    /// Token ids of prompts and answers are below it.
     pub fn vocab(&self) -> usize {
         self.vocab
     }
@@ -158,36 +144,6 @@ impl Engine {
             // Its panics were caught and told to the clients.
             let _ = worker.join();
         }
-    }
-
-    /// Checks a request and tells the most tokens that it can generate.
-    fn most_tokens(&self, request: &Request) -> Result<usize, SubmitError> {
-        request.validate(self.vocab)?;
-        let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.config.n_ctx, self.kv_tokens);
-        if n_prompt_tokens >= n_ctx {
-            return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
-        }
-        if n_prompt_tokens > kv_tokens {
-            return Err(SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens });
-        }
-        // The last token that is generated is not fed.
-        Ok(n_ctx.min(kv_tokens.saturating_add(1)) - n_prompt_tokens)
-    }
-
-    fn sampler(&self, request: &Request) -> Sampler {
-        let seed = request.seed.unwrap_or_else(random::fresh_seed);
-        let masked_for = if request.ignore_eos { u32::MAX } else { request.min_tokens };
-        Sampler::new(request.sampling.clone(), seed, request.choice)
-            .with_masked(Arc::clone(&self.end_tokens), masked_for)
-    }
-
-    /// Counts a request as live if there is a place for it.
-    fn take_place(&self) -> Result<(), SubmitError> {
-        let (n_slots, queue) = (self.config.n_slots, self.config.queue);
-        let taken = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, |live| {
-            (live < n_slots.saturating_add(queue)).then_some(live + 1)
-        });
-        taken.map(drop).map_err(|_| SubmitError::QueueFull { n_slots, queue })
     }
 
     fn send(&self, command: Command) -> Result<(), SubmitError> {
@@ -242,3 +198,6 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 //! time, on a thread of its own; [`Runner`] feeds chosen tokens and hands out logits, for measurements and tests.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod batcher;
 mod config;
 mod engine;

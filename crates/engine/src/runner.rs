@@ -287,3 +287,6 @@ impl Runner {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -52,16 +52,15 @@ pub(crate) struct Chosen {
 }
 
 impl Sequence {
-    /// `request` was validated; `n_ctx` is larger than its prompt.
+    /// `request` was validated; there is room for `most` tokens after its prompt.
     pub(crate) fn new(
         request: Request,
-        n_ctx: usize,
+        most: usize,
         sampler: Sampler,
         text: TextStream,
         reply: Reply,
     ) -> Sequence {
         let prompt_len = request.prompt.len();
-        let most = n_ctx - prompt_len;
         Sequence {
             prompt_len,
             tokens: request.prompt,

@@ -1,1 +1,209 @@
+//! A model for tests: the null backend under a small program, and a byte-level tokenizer with one end token.
 
+use std::sync::{Arc, Mutex};
+
+use minfer_graph::backend::WeightSource;
+use minfer_graph::{
+    Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvSpec, NullBackend, ProgramBuilder,
+    WeightId,
+};
+use minfer_tensor::DType;
+use minfer_text::{TokenType, Tokenizer, TokenizerSpec};
+
+use crate::admission::Admission;
+use crate::event::{Event, Finished, Token};
+use crate::reply::Events;
+use crate::worker::Worker;
+use crate::{EngineConfig, EngineStats, Request, RequestId, SamplingParams, SubmitError};
+
+/// The end-of-generation token; ids below it are bytes.
+pub(crate) const END: u32 = 256;
+/// Tokens of the vocabulary.
+pub(crate) const VOCAB: u32 = 257;
+/// Positions of a block.
+pub(crate) const BLOCK: u32 = 16;
+
+pub(crate) fn tokenizer() -> Arc<Tokenizer> {
+    let mut spec = TokenizerSpec::byte_level("gpt-2", &[]);
+    spec.eos = Some(spec.push_token("<|im_end|>", TokenType::Control));
+    Arc::new(Tokenizer::new(spec).unwrap())
+}
+
+/// A cache of two groups of one layer each, `blocks` blocks of 16 positions.
+pub(crate) fn kv_spec(blocks: u32) -> KvSpec {
+    let group = |layer| KvGroupSpec {
+        layers: vec![layer],
+        kv_heads: 1,
+        k_dim: 2,
+        v_dim: 2,
+        k_format: KvFormat::F32,
+        v_format: KvFormat::F32,
+        layout: KvLayout::LaneMajor,
+        block_tokens: BLOCK,
+    };
+    KvSpec { groups: vec![group(0), group(1)], max_blocks: vec![blocks; 2] }
+}
+
+struct NoWeights(Vec<u8>);
+
+impl WeightSource for NoWeights {
+    fn bytes(&self, _id: WeightId) -> &[u8] {
+        &self.0
+    }
+
+    fn release(&self, _id: WeightId) {}
+}
+
+/// An executor over `backend`.
+pub(crate) fn executor(backend: &NullBackend, blocks: u32, extents: Extents) -> Executor {
+    let mut program = ProgramBuilder::new();
+    let table = program.weight("table", DType::F32, &[VOCAB, 2]);
+    let mut body = program.body();
+    let hidden = body.embed(table);
+    body.kv_store(hidden, hidden, 0, 1);
+    body.kv_store(hidden, hidden, 1, 1);
+    let body = body.finish(&[hidden]);
+    let (mut head, hidden) = program.head(2);
+    let rows = head.gather_rows(hidden);
+    let logits = head.linear(rows, table, None, "output");
+    let head = head.finish(&[logits]);
+    let source = NoWeights(vec![0; VOCAB as usize * 2 * 4]);
+    let config = ExecutorConfig { extents, rewrites_off: Vec::new() };
+    let program = program.finish(body, head);
+    Executor::new(Arc::new(backend.clone()), program, &source, kv_spec(blocks), config).unwrap()
+}
+
+/// A backend whose answer to a prompt of `prompt` tokens is `answer`, then the end token for ever.
+pub(crate) fn scripted(prompt: usize, answer: &str) -> NullBackend {
+    let answer = answer.as_bytes().to_vec();
+    NullBackend::new().with_logits(move |history, logits| {
+        logits.fill(0.0);
+        let next = answer.get(history.len() - prompt).map_or(END, |&byte| u32::from(byte));
+        logits[next as usize] = 10.0;
+    })
+}
+
+/// A backend whose answers depend on everything that was fed, and end now and then.
+pub(crate) fn eloquent() -> NullBackend {
+    NullBackend::new().with_seeded_logits(7)
+}
+
+/// A request that takes the most probable tokens.
+pub(crate) fn greedy(prompt: &[u32]) -> Request {
+    Request { sampling: SamplingParams::greedy(), ..Request::new(prompt.to_vec()) }
+}
+
+/// A worker without a thread: tests say when a step happens.
+pub(crate) struct Bench {
+    pub(crate) backend: NullBackend,
+    pub(crate) worker: Worker,
+    pub(crate) admission: Admission,
+    stats: Arc<Mutex<EngineStats>>,
+}
+
+/// Settings of a bench.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) config: EngineConfig,
+    pub(crate) blocks: u32,
+    pub(crate) head_rows: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        let config = EngineConfig { n_ctx: 128, n_batch: 8, n_slots: 3, queue: 5, ..EngineConfig::default() };
+        Shape { config, blocks: 64, head_rows: 2 }
+    }
+}
+
+impl Bench {
+    pub(crate) fn new(backend: &NullBackend, shape: Shape) -> Bench {
+        let extents = Extents {
+            tokens: shape.config.n_batch as u32,
+            rows: shape.head_rows,
+            sequences: shape.config.n_slots as u32,
+        };
+        let model = executor(backend, shape.blocks, extents);
+        let tokenizer = tokenizer();
+        let stats = Arc::default();
+        let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &shape.config, Arc::clone(&stats));
+        let admission = Admission::new(&shape.config, &tokenizer, VOCAB as usize, worker.kv_tokens());
+        Bench { backend: backend.clone(), worker, admission, stats }
+    }
+
+    pub(crate) fn submit(&mut self, request: Request) -> Result<(RequestId, Events), SubmitError> {
+        let (sink, events) = Events::channel();
+        let sequence = self.admission.accept(request, sink)?;
+        let id = sequence.id();
+        self.worker.accept(sequence);
+        Ok((id, events))
+    }
+
+    /// Steps until there is nothing to do.
+    pub(crate) fn drain(&mut self) {
+        while self.worker.has_work() && self.worker.step() {}
+    }
+
+    /// Carries out one request alone.
+    pub(crate) fn answer(&mut self, request: Request) -> Answer {
+        let (_, events) = self.submit(request).unwrap();
+        self.drain();
+        Answer::of(&events)
+    }
+
+    pub(crate) fn stats(&self) -> EngineStats {
+        *self.stats.lock().unwrap()
+    }
+
+    /// Nothing runs, waits or holds memory.
+    pub(crate) fn assert_idle(&self) {
+        let stats = self.stats();
+        assert_eq!((stats.waiting, stats.running), (0, 0));
+        assert_eq!((stats.kv.blocks_live, stats.kv.sequences, stats.kv_committed_bytes), (0, 0, 0));
+        assert_eq!(self.backend.stats().committed_blocks, 0);
+    }
+}
+
+/// All events of one request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) events: Vec<Event>,
+}
+
+impl Answer {
+    /// What has come; checks the promise of one terminal event, which is the last.
+    pub(crate) fn of(events: &Events) -> Answer {
+        let events: Vec<Event> = std::iter::from_fn(|| events.try_recv()).collect();
+        let terminal = events.iter().position(Event::is_terminal);
+        assert_eq!(terminal.map(|index| index + 1), Some(events.len()), "{events:?}");
+        Answer { events }
+    }
+
+    pub(crate) fn tokens(&self) -> Vec<&Token> {
+        let token = |event| if let &Event::Token(ref token) = event { Some(token) } else { None };
+        self.events.iter().filter_map(token).collect()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        self.tokens().iter().map(|token| token.id).collect()
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let mut text: String = self.tokens().iter().map(|token| token.text.as_str()).collect();
+        if let Event::Finished(finished) = self.last() {
+            text.push_str(&finished.tail);
+        }
+        text
+    }
+
+    pub(crate) fn last(&self) -> &Event {
+        self.events.last().expect("there is a terminal event")
+    }
+
+    pub(crate) fn finished(&self) -> &Finished {
+        match self.last() {
+            Event::Finished(finished) => finished,
+            other => panic!("ended with {other:?}"),
+        }
+    }
+}

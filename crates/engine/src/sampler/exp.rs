@@ -5,8 +5,8 @@ pub(super) const LANES: usize = 16;
 
 /// `e^x` for `x <= 0`; 0 below -87, where the result would soon be denormal. Within 2 ulp.
 ///
-/// Cody-Waite reduction to `|r| <= ln(2) / 2` and a polynomial of degree 6; multiplications and additions are separate,
-/// so that the bits do not depend on whether the machine has a fused one.
+/// Cody-Waite reduction to `|r| <= ln(2) / 2` and the polynomial of `expf` in Moshier's Cephes library; multiplications
+/// and additions are separate, so that the bits do not depend on whether the machine has a fused one.
 #[inline]
 pub(super) fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, to nearest even.
@@ -16,13 +16,13 @@ pub(super) fn exp(x: f32) -> f32 {
     let whole = shifted - ROUND;
     let r = clamped - whole * 0.693_359_4;
     let r = r - whole * -2.121_944_4e-4;
-    let p = 1.388_888_9e-3;
-    let p = p * r + 8.333_334e-3;
-    let p = p * r + 4.166_666_8e-2;
-    let p = p * r + 1.666_666_7e-1;
+    let p = 1.987_569_1e-4;
+    let p = p * r + 1.398_2e-3;
+    let p = p * r + 8.333_452e-3;
+    let p = p * r + 4.166_579_6e-2;
+    let p = p * r + 1.666_666_5e-1;
     let p = p * r + 0.5;
-    let p = p * r + 1.0;
-    let p = p * r + 1.0;
+    let p = p * (r * r) + r + 1.0;
     let power = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
     if x > -87.0 { p * power } else { 0.0 }
 }

@@ -78,6 +78,22 @@ impl Sampler {
         history: &[u32],
         index: u32,
     ) -> Result<u32, SampleError> {
+        let mut candidates = self.narrow(scratch, logits, history, index)?;
+        if self.params.temperature == 0.0 {
+            return candidates.best();
+        }
+        candidates.draw(random::draw(self.seed, self.choice, index, 0))
+    }
+
+    /// What is left to choose from. Stages that change nothing about the best candidate are left out when only that one
+    /// is wanted.
+    fn narrow<'a>(
+        &self,
+        scratch: &'a mut Scratch,
+        logits: &'a [f32],
+        history: &[u32],
+        index: u32,
+    ) -> Result<Candidates<'a>, SampleError> {
         let mut candidates = Candidates::new(scratch, logits)?;
         if index < self.masked_for {
             candidates.mask(&self.masked);
@@ -89,11 +105,7 @@ impl Sampler {
             }
             self.apply(*stage, &mut candidates, history);
         }
-        if self.params.temperature == 0.0 {
-            return candidates.best();
-        }
-        let draw = random::draw(self.seed, self.choice, index, 0);
-        candidates.draw(draw)
+        Ok(candidates)
     }
 
     fn apply(&self, stage: Stage, candidates: &mut Candidates<'_>, history: &[u32]) {

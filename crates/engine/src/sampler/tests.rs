@@ -1,1 +1,328 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
 
+use proptest::prelude::*;
+
+use super::candidates::Candidate;
+use super::logprobs::{FLOOR, LogSoftmax};
+use super::*;
+
+fn off() -> SamplingParams {
+    SamplingParams { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..SamplingParams::default() }
+}
+
+fn choose(params: &SamplingParams, logits: &[f32], history: &[u32], index: u32) -> Result<u32, SampleError> {
+    Sampler::new(params.clone(), 1, 0).sample(&mut Scratch::default(), logits, history, index)
+}
+
+/// Probabilities of the tokens that are left after all stages.
+fn distribution(params: &SamplingParams, logits: &[f32], history: &[u32]) -> BTreeMap<u32, f64> {
+    let sampler = Sampler::new(params.clone(), 1, 0);
+    let mut scratch = Scratch::default();
+    let candidates = sampler.narrow(&mut scratch, logits, history, 0).unwrap();
+    let mut left = Vec::new();
+    candidates.for_each(|candidate| left.push((candidate.id, f64::from(candidate.logit))));
+    softmax(&left)
+}
+
+fn softmax(logits: &[(u32, f64)]) -> BTreeMap<u32, f64> {
+    let highest = logits.iter().map(|&(_, logit)| logit).fold(f64::NEG_INFINITY, f64::max);
+    let total: f64 = logits.iter().map(|&(_, logit)| (logit - highest).exp()).sum();
+    let all = logits.iter().map(|&(id, logit)| (id, (logit - highest).exp() / total));
+    all.filter(|&(_, probability)| probability > 0.0).collect()
+}
+
+/// The same in f64, by sorting everything at each stage. `None` where a threshold is met too closely to tell.
+fn reference(params: &SamplingParams, logits: &[f32], history: &[u32]) -> Option<BTreeMap<u32, f64>> {
+    let mut left: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
+    for &(id, bias) in &params.logit_bias {
+        left[id as usize].1 += f64::from(bias);
+    }
+    for stage in &params.order {
+        left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        match stage {
+            Stage::Penalties => {
+                let last = usize::try_from(params.repeat_last_n).unwrap_or(usize::MAX).min(history.len());
+                let window = &history[history.len() - last..];
+                for (id, logit) in &mut left {
+                    let count = window.iter().filter(|&seen| seen == id).count() as f64;
+                    if count > 0.0 {
+                        let penalty = f64::from(params.repeat_penalty);
+                        *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
+                        *logit -= f64::from(params.presence_penalty);
+                        *logit -= f64::from(params.frequency_penalty) * count;
+                    }
+                }
+            }
+            Stage::TopK if params.top_k > 0 => left.truncate(params.top_k as usize),
+            Stage::TopP if params.top_p < 1.0 => {
+                let probabilities = softmax(&left);
+                let mut sum = 0.0;
+                let mut kept = 0;
+                while kept == 0 || sum < f64::from(params.top_p) {
+                    let probability = probabilities.get(&left[kept].0).copied().unwrap_or(0.0);
+                    sum += probability;
+                    kept += 1;
+                    if (sum - f64::from(params.top_p)).abs() < 1e-6 {
+                        return None;
+                    }
+                }
+                left.truncate(kept);
+            }
+            Stage::MinP => {
+                let least = left[0].1 + f64::from(params.min_p).ln();
+                if left.iter().any(|&(_, logit)| (logit - least).abs() < 1e-6) {
+                    return None;
+                }
+                left.retain(|&(_, logit)| logit > least);
+            }
+            Stage::Temperature => {
+                left.iter_mut().for_each(|(_, logit)| *logit /= f64::from(params.temperature));
+            }
+            _ => {}
+        }
+    }
+    Some(softmax(&left))
+}
+
+fn params() -> impl Strategy<Value = SamplingParams> {
+    let order = Just(Stage::ALL.to_vec()).prop_shuffle();
+    let maybe = |range: std::ops::Range<f32>, off: f32| prop_oneof![Just(off), range];
+    let narrowing = (maybe(0.1..3.0, 1.0), 0..12u32, maybe(0.0..1.0, 1.0), maybe(0.0..1.0, 0.0));
+    let penalties = (maybe(0.5..2.0, 1.0), -1..8i32, maybe(-1.0..1.0, 0.0), maybe(-1.0..1.0, 0.0));
+    let bias = prop::collection::vec((0..2u32, -3.0..3.0f32), 0..2);
+    (order, narrowing, penalties, bias).prop_map(|(order, narrowing, penalties, logit_bias)| {
+        let (temperature, top_k, top_p, min_p) = narrowing;
+        let (repeat_penalty, repeat_last_n, presence_penalty, frequency_penalty) = penalties;
+        SamplingParams {
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            repeat_penalty,
+            repeat_last_n,
+            presence_penalty,
+            frequency_penalty,
+            logit_bias,
+            order,
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn distributions_agree_with_f64(
+        params in params(),
+        logits in prop::collection::vec((-40..40i32).prop_map(|eighths| eighths as f32 / 8.0), 2..60),
+        history in prop::collection::vec(0..60u32, 0..12),
+    ) {
+        let Some(expected) = reference(&params, &logits, &history) else { return Ok(()) };
+        let found = distribution(&params, &logits, &history);
+        prop_assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (id, probability) in expected {
+            prop_assert!((found[&id] - probability).abs() < 1e-5, "{id}: {} {probability}", found[&id]);
+        }
+    }
+
+    /// Evenly spaced draws fall on each token as often as it is probable.
+    #[test]
+    fn draws_follow_the_distribution(
+        logits in prop::collection::vec(-6.0..6.0f32, 1..30),
+        listed in any::<bool>(),
+    ) {
+        let mut scratch = Scratch::default();
+        let mut candidates = Candidates::new(&mut scratch, &logits).unwrap();
+        if listed {
+            candidates.retain(|_| true);
+        }
+        let all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
+        let draws = 4096u32;
+        let mut counts = BTreeMap::new();
+        for draw in 0..draws {
+            let id = candidates.draw(u64::from(draw) << 52).unwrap();
+            *counts.entry(id).or_insert(0u32) += 1;
+        }
+        for (id, probability) in softmax(&all) {
+            let count = f64::from(counts.get(&id).copied().unwrap_or(0));
+            prop_assert!((count - probability * f64::from(draws)).abs() < 1.01, "{id}: {count} {probability}");
+        }
+    }
+
+    #[test]
+    fn the_best_are_found_in_any_order(
+        logits in prop::collection::vec((0..50i32).prop_map(|value| value as f32), 1..2000),
+        count in 1..300usize,
+        ascending in any::<bool>(),
+    ) {
+        let mut logits = logits;
+        if ascending {
+            logits.sort_by(f32::total_cmp);
+        }
+        let mut expected: Vec<Candidate> =
+            (0..).zip(&logits).map(|(id, &logit)| Candidate { id, logit }).collect();
+        expected.sort_by(Candidate::order);
+        expected.truncate(count);
+        let mut scratch = Scratch::default();
+        let mut candidates = Candidates::new(&mut scratch, &logits).unwrap();
+        candidates.keep_best(count);
+        let mut found = Vec::new();
+        candidates.for_each(|candidate| found.push(candidate));
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn logprobs_agree_with_f64(logits in prop::collection::vec(-30.0..30.0f32, 1..400)) {
+        let highest = logits.iter().fold(f32::NEG_INFINITY, |most, &logit| most.max(logit));
+        let sum: f64 = logits.iter().map(|&logit| f64::from(logit - highest).exp()).sum();
+        let softmax = LogSoftmax::of(&logits).unwrap();
+        for &logit in &logits {
+            let truth = f64::from(logit) - f64::from(highest) - sum.ln();
+            prop_assert!((f64::from(softmax.logprob(logit)) - truth).abs() < 1e-5);
+        }
+    }
+}
+
+#[test]
+fn temperature_zero_takes_the_best_and_the_lower_of_equals() {
+    let greedy = SamplingParams::greedy();
+    assert_eq!(choose(&greedy, &[0.0, 3.0, 3.0, 1.0], &[], 0), Ok(1));
+    assert_eq!(choose(&greedy, &[f32::NEG_INFINITY, -5.0], &[], 0), Ok(1));
+    let mut biased = SamplingParams { logit_bias: vec![(3, 2.5)], ..greedy.clone() };
+    assert_eq!(choose(&biased, &[0.0, 3.0, 3.0, 1.0], &[], 0), Ok(3));
+    biased.repeat_penalty = 2.0;
+    assert_eq!(choose(&biased, &[0.0, 3.0, 3.0, 1.0], &[3, 1], 0), Ok(2));
+    biased.order = vec![Stage::TopK, Stage::Penalties];
+    assert_eq!(choose(&biased, &[0.0, 3.0, 3.0, 1.0], &[3, 1], 0), Ok(2));
+}
+
+#[test]
+fn a_tiny_temperature_is_greedy_and_overflows_nowhere() {
+    let params = SamplingParams { temperature: 1e-38, ..off() };
+    for index in 0..50 {
+        assert_eq!(choose(&params, &[0.0, 3.0, 2.999, -50.0], &[], index), Ok(1));
+    }
+}
+
+#[test]
+fn top_k_zero_is_off_and_top_p_zero_keeps_one() {
+    let logits = [0.0; 50];
+    let seen = |params: &SamplingParams| -> std::collections::BTreeSet<u32> {
+        (0..500).map(|index| choose(params, &logits, &[], index).unwrap()).collect()
+    };
+    assert_eq!(seen(&off()).len(), 50);
+    assert_eq!(seen(&SamplingParams { top_p: 0.0, ..off() }).len(), 1);
+    assert_eq!(seen(&SamplingParams { top_k: 3, ..off() }), [0, 1, 2].into());
+    assert_eq!(seen(&SamplingParams { min_p: 1.0, ..off() }).len(), 50);
+}
+
+#[test]
+fn masked_tokens_are_never_chosen() {
+    let sampler = Sampler::new(off(), 1, 0).with_masked([0, 2].into(), 3);
+    let mut scratch = Scratch::default();
+    let mut choose = |index| sampler.sample(&mut scratch, &[9.0, -9.0, 9.0], &[], index).unwrap();
+    assert_eq!([choose(0), choose(1), choose(2)], [1; 3]);
+    assert_ne!(choose(3), 1);
+}
+
+#[test]
+fn nothing_to_choose_from_is_an_error() {
+    let masked = [f32::NEG_INFINITY; 20];
+    for params in [SamplingParams::greedy(), off(), SamplingParams::default()] {
+        assert_eq!(choose(&params, &masked, &[], 0), Err(SampleError::AllMasked));
+    }
+    for bad in [f32::NAN, f32::INFINITY] {
+        let mut logits = [0.0; 40];
+        logits[35] = bad;
+        for params in [SamplingParams::greedy(), off()] {
+            let error = choose(&params, &logits, &[], 0).unwrap_err();
+            assert!(matches!(error, SampleError::NotFinite { id: 35, .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn parameters_out_of_range_are_named() {
+    let error = |change: fn(&mut SamplingParams)| {
+        let mut params = SamplingParams::default();
+        change(&mut params);
+        params.validate(10).unwrap_err().to_string()
+    };
+    assert_eq!(error(|p| p.temperature = -0.1), "temperature is -0.1, but must be at least 0");
+    assert_eq!(error(|p| p.temperature = f32::NAN), "temperature is NaN, but must be at least 0");
+    assert_eq!(error(|p| p.temperature = f32::INFINITY), "temperature is inf, but must be at least 0");
+    assert_eq!(error(|p| p.top_p = 1.1), "top_p is 1.1, but must be from 0 to 1");
+    assert_eq!(error(|p| p.min_p = -1.0), "min_p is -1, but must be from 0 to 1");
+    assert_eq!(error(|p| p.repeat_penalty = 0.0), "repeat_penalty is 0, but must be above 0");
+    assert_eq!(error(|p| p.repeat_last_n = -2), "repeat_last_n is -2, but must be at least -1");
+    let text = "presence_penalty is inf, but must be a finite number";
+    assert_eq!(error(|p| p.presence_penalty = f32::INFINITY), text);
+    let text = "frequency_penalty is NaN, but must be a finite number";
+    assert_eq!(error(|p| p.frequency_penalty = f32::NAN), text);
+    let text = "logit_bias names token 10, which is outside the vocabulary of 10 tokens";
+    assert_eq!(error(|p| p.logit_bias = vec![(10, 0.0)]), text);
+    assert_eq!(
+        error(|p| p.logit_bias = vec![(1, f32::NAN)]),
+        "logit_bias is NaN, but must be below infinity"
+    );
+    assert_eq!(error(|p| p.order = vec![Stage::TopK, Stage::TopK]), "samplers lists top_k twice");
+    let text = "samplers names \"topk\", which is none of penalties, top_k, top_p, min_p, temperature";
+    assert_eq!("topk".parse::<Stage>().unwrap_err().to_string(), text);
+    assert!(Stage::ALL.iter().all(|stage| stage.name().parse() == Ok(*stage)));
+    let banned = SamplingParams { logit_bias: vec![(1, f32::NEG_INFINITY)], ..SamplingParams::default() };
+    assert_eq!(banned.validate(10), Ok(()));
+}
+
+#[test]
+fn logprobs_are_finite_and_best_first() {
+    let mut logits = [0.0f32; 70];
+    logits[3] = f32::NEG_INFINITY;
+    logits[9] = 2.0;
+    logits[8] = 2.0;
+    let softmax = LogSoftmax::of(&logits).unwrap();
+    let mut scratch = Scratch::default();
+    let reported = softmax.of_token(&mut scratch, &logits, 3, 3);
+    assert_eq!(reported.logprob, FLOOR);
+    assert_eq!(reported.top.iter().map(|top| top.id).collect::<Vec<_>>(), [8, 9, 0]);
+    assert_eq!(softmax.top(&mut scratch, &logits, 70).len(), 69);
+    assert!(softmax.top(&mut scratch, &logits, 0).is_empty());
+    assert_eq!(LogSoftmax::of(&[f32::NEG_INFINITY; 3]), Err(SampleError::AllMasked));
+    assert!(LogSoftmax::of(&[0.0, f32::NAN]).is_err());
+}
+
+/// Prints how long a token of a large vocabulary takes: `cargo test -p minfer-engine -- --ignored --nocapture speed`.
+#[test]
+#[ignore = "measures"]
+fn speed_of_a_large_vocabulary() {
+    let logits: Vec<f32> =
+        (0..262_144u32).map(|id| (random::draw(3, 0, id, 0) >> 40) as f32 / 2e6 - 4.0).collect();
+    let history: Vec<u32> = (0..64).collect();
+    let penalised = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
+    let cases = [
+        ("default", SamplingParams::default()),
+        ("greedy", SamplingParams::greedy()),
+        ("penalised", penalised),
+        ("top_p alone", SamplingParams { top_p: 0.95, ..off() }),
+        ("min_p alone", SamplingParams { min_p: 0.05, ..off() }),
+        ("all off", off()),
+    ];
+    let mut scratch = Scratch::default();
+    let mut best = |name: &str, run: &mut dyn FnMut(&mut Scratch, u32)| {
+        let times = (0..50).map(|index| {
+            let start = Instant::now();
+            run(&mut scratch, index);
+            start.elapsed()
+        });
+        println!("{name:12} {:?}", times.min().unwrap());
+    };
+    for (name, params) in cases {
+        let sampler = Sampler::new(params, 1, 0);
+        best(name, &mut |scratch, index| {
+            sampler.sample(scratch, &logits, &history, index).unwrap();
+        });
+    }
+    best("logprobs", &mut |scratch, _| {
+        LogSoftmax::of(&logits).unwrap().of_token(scratch, &logits, 0, 20);
+    });
+}

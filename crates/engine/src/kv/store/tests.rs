@@ -1,1 +1,275 @@
+use std::collections::{BTreeMap, BTreeSet};
 
+use minfer_graph::backend::KvArena;
+use minfer_graph::{BackendError, KvSpec};
+use proptest::prelude::*;
+
+use super::*;
+use crate::test_model::{BLOCK, kv_spec};
+
+/// Remembers which blocks are committed and refuses when told to.
+struct TestArena {
+    spec: KvSpec,
+    committed: BTreeSet<(usize, u32)>,
+    /// Commits that still succeed.
+    patience: Option<u32>,
+}
+
+impl TestArena {
+    fn new(spec: &KvSpec) -> TestArena {
+        TestArena { spec: spec.clone(), committed: BTreeSet::new(), patience: None }
+    }
+}
+
+impl KvArena for TestArena {
+    fn spec(&self) -> &KvSpec {
+        &self.spec
+    }
+
+    fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError> {
+        if self.patience == Some(0) {
+            return Err(BackendError::OutOfMemory { what: "KV block".to_owned(), bytes: 256 });
+        }
+        self.patience = self.patience.map(|patience| patience - 1);
+        assert!(self.committed.insert((group, block)), "block {block} of group {group} is committed twice");
+        Ok(())
+    }
+
+    fn release(&mut self, group: usize, block: u32) {
+        assert!(self.committed.remove(&(group, block)), "block {block} of group {group} is not committed");
+    }
+
+    fn committed_bytes(&self) -> u64 {
+        self.committed.len() as u64
+    }
+
+    fn reserved_bytes(&self) -> u64 {
+        0
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn std::any::Any {
+        self
+    }
+}
+
+/// A spec whose second group has blocks of twice as many positions.
+fn uneven_spec(blocks: u32) -> KvSpec {
+    let mut spec = kv_spec(blocks);
+    spec.groups[1].block_tokens = 2 * BLOCK;
+    spec.max_blocks[1] = blocks.div_ceil(2) + 1;
+    spec
+}
+
+fn store(blocks: u32) -> (Store, TestArena) {
+    let spec = kv_spec(blocks);
+    (Store::new(&spec, None, Placement::Fresh), TestArena::new(&spec))
+}
+
+#[test]
+fn cells_follow_the_block_table() {
+    let (mut store, mut arena) = store(4);
+    let [a, b] = [store.create(), store.create()];
+    store.prepare(&mut arena, a, 10).unwrap();
+    assert_eq!(store.cells(0, a).collect::<Vec<_>>(), Vec::from_iter(0..10));
+    store.publish(a);
+    store.prepare(&mut arena, b, 16).unwrap();
+    store.publish(b);
+    store.prepare(&mut arena, a, 8).unwrap();
+    assert_eq!(store.cells(1, a).collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15, 32, 33]);
+    assert_eq!(store.table(1, a), [0, 2]);
+    assert_eq!((store.length(a), store.prepared(a)), (10, 8));
+    store.publish(a);
+    assert_eq!((store.length(a), store.prepared(a)), (18, 0));
+    assert_eq!(store.cells(0, a).count(), 0);
+}
+
+#[test]
+fn errors_name_sequence_and_numbers() {
+    let (mut store, mut arena) = store(2);
+    let [_, b] = [store.create(), store.create()];
+    store.prepare(&mut arena, b, 5).unwrap();
+    store.publish(b);
+    let error = store.prepare(&mut arena, b, 28).unwrap_err();
+    let text = "KV sequence 1: 2 more blocks for positions 5..33, but 1 of 2 are free";
+    assert_eq!(error.to_string(), text);
+    let error = store.truncate(&mut arena, b, 6).unwrap_err();
+    assert_eq!(error.to_string(), "KV sequence 1 has 5 tokens and cannot be cut to 6");
+    arena.patience = Some(0);
+    let error = store.prepare(&mut arena, b, 12).unwrap_err();
+    let text = "KV sequence 1: positions 5..17: KV block: 256 bytes of memory were refused";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn the_budget_can_be_lower_than_the_arena() {
+    let spec = kv_spec(8);
+    let mut arena = TestArena::new(&spec);
+    let mut store = Store::new(&spec, Some(3), Placement::Fresh);
+    assert_eq!(store.capacity(), 48);
+    let id = store.create();
+    assert!(store.prepare(&mut arena, id, 49).is_err());
+    store.prepare(&mut arena, id, 48).unwrap();
+    assert_eq!(Store::new(&spec, Some(100), Placement::Fresh).capacity(), 128);
+}
+
+#[test]
+fn fitting_counts_what_is_free_and_reserved() {
+    let (mut store, mut arena) = store(6);
+    let a = store.create();
+    store.prepare(&mut arena, a, 16).unwrap();
+    store.publish(a);
+    assert_eq!(store.fitting(&[], [80, 1].into_iter()), 1);
+    assert_eq!(store.fitting(&[], [81].into_iter()), 0);
+    assert_eq!(store.fitting(&[(a, 17)], [80].into_iter()), 0);
+    assert_eq!(store.fitting(&[(a, 17)], [32, 32, 1].into_iter()), 2);
+    assert_eq!(store.fitting(&[(a, 16)], [32, 32, 1, 1].into_iter()), 3);
+}
+
+#[test]
+#[should_panic(expected = "KV sequence 0 has cells that are not published")]
+fn cells_are_not_prepared_twice() {
+    let (mut store, mut arena) = store(2);
+    let id = store.create();
+    store.prepare(&mut arena, id, 1).unwrap();
+    let _ = store.prepare(&mut arena, id, 1);
+}
+
+#[derive(Debug, Clone)]
+enum Operation {
+    Create,
+    Prepare { sequence: usize, tokens: u32, patience: Option<u32> },
+    Publish(usize),
+    Undo(usize),
+    Truncate { sequence: usize, length: u32 },
+    Drop(usize),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let sequence = || 0..5usize;
+    prop_oneof![
+        2 => Just(Operation::Create),
+        6 => (sequence(), 0..70u32, prop::option::weighted(0.3, 0..4u32))
+            .prop_map(|(sequence, tokens, patience)| Operation::Prepare { sequence, tokens, patience }),
+        4 => sequence().prop_map(Operation::Publish),
+        2 => sequence().prop_map(Operation::Undo),
+        2 => (sequence(), 0..80u32)
+            .prop_map(|(sequence, length)| Operation::Truncate { sequence, length }),
+        1 => sequence().prop_map(Operation::Drop),
+    ]
+}
+
+/// Tokens in the cache and prepared, for each sequence.
+type Model = BTreeMap<SequenceId, (u32, u32)>;
+
+/// The invariants of blocks, tables and the arena, recounted from scratch.
+fn check(store: &Store, arena: &TestArena, model: &Model) {
+    let mut owned = BTreeSet::new();
+    for (&id, &(length, prepared)) in model {
+        assert_eq!((store.length(id), store.prepared(id)), (length, prepared));
+        for (group, spec) in arena.spec.groups.iter().enumerate() {
+            let table = store.table(group, id);
+            assert_eq!(table.len() as u32, (length + prepared).div_ceil(spec.block_tokens));
+            for (index, &block) in table.iter().enumerate() {
+                assert!(block < arena.spec.max_blocks[group]);
+                assert!(owned.insert((group, block)), "block {block} at {index} has two owners");
+            }
+            let cells = (length..length + prepared).map(|position| {
+                table[(position / spec.block_tokens) as usize] * spec.block_tokens
+                    + position % spec.block_tokens
+            });
+            assert!(store.cells(group, id).eq(cells));
+        }
+    }
+    assert_eq!(owned, arena.committed);
+    let stats = store.stats();
+    assert_eq!(stats.blocks_live, owned.len() as u64);
+    assert_eq!(
+        stats.blocks_total,
+        arena.spec.max_blocks.iter().map(|&blocks| u64::from(blocks)).sum::<u64>()
+    );
+    assert_eq!(stats.sequences, model.len() as u64);
+    assert_eq!(stats.tokens, model.values().map(|&(length, _)| u64::from(length)).sum::<u64>());
+}
+
+/// Blocks that are free in each group.
+fn free(arena: &TestArena) -> Vec<u32> {
+    let used = |group| arena.committed.iter().filter(|(owner, _)| *owner == group).count() as u32;
+    (0..arena.spec.groups.len()).map(|group| arena.spec.max_blocks[group] - used(group)).collect()
+}
+
+/// Carries out one operation on both; whether it must succeed is decided from the model alone.
+fn apply(store: &mut Store, arena: &mut TestArena, model: &mut Model, operation: Operation) {
+    let pick = |model: &Model, index: usize| model.keys().nth(index).copied();
+    match operation {
+        Operation::Create => {
+            assert_eq!(model.insert(store.create(), (0, 0)), None);
+        }
+        Operation::Prepare { sequence, tokens, patience } => {
+            let Some(id) = pick(model, sequence).filter(|id| model[id].1 == 0) else { return };
+            let length = model[&id].0;
+            let lacking: Vec<u32> = arena
+                .spec
+                .groups
+                .iter()
+                .map(|group| {
+                    (length + tokens).div_ceil(group.block_tokens) - length.div_ceil(group.block_tokens)
+                })
+                .collect();
+            let room = lacking.iter().zip(free(arena)).all(|(&lacking, free)| lacking <= free);
+            arena.patience = patience;
+            let granted = patience.is_none_or(|patience| patience >= lacking.iter().sum());
+            let result = store.prepare(arena, id, tokens);
+            arena.patience = None;
+            assert_eq!(result.is_ok(), room && granted, "{result:?}");
+            match result {
+                Ok(()) => model.get_mut(&id).unwrap().1 = tokens,
+                Err(StoreError::NoBlocks { .. }) => assert!(!room),
+                Err(error) => assert!(room && matches!(error, StoreError::Refused { .. })),
+            }
+        }
+        Operation::Publish(index) => {
+            let Some(id) = pick(model, index) else { return };
+            store.publish(id);
+            let entry = model.get_mut(&id).unwrap();
+            *entry = (entry.0 + entry.1, 0);
+        }
+        Operation::Undo(index) => {
+            let Some(id) = pick(model, index) else { return };
+            store.undo(arena, id);
+            model.get_mut(&id).unwrap().1 = 0;
+        }
+        Operation::Truncate { sequence, length } => {
+            let Some(id) = pick(model, sequence).filter(|id| model[id].1 == 0) else { return };
+            let result = store.truncate(arena, id, length);
+            assert_eq!(result.is_ok(), length <= model[&id].0);
+            if result.is_ok() {
+                model.insert(id, (length, 0));
+            }
+        }
+        Operation::Drop(index) => {
+            let Some(id) = pick(model, index) else { return };
+            store.drop_sequence(arena, id);
+            model.remove(&id);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn agrees_with_a_naive_model(
+        operations in prop::collection::vec(operation(), 1..60),
+        blocks in 1..12u32,
+        shuffle in prop::option::of(any::<u64>()),
+    ) {
+        let spec = uneven_spec(blocks);
+        let placement = shuffle.map_or(Placement::Fresh, Placement::Shuffled);
+        let (mut store, mut arena) = (Store::new(&spec, None, placement), TestArena::new(&spec));
+        let mut model = Model::new();
+        for operation in operations {
+            apply(&mut store, &mut arena, &mut model, operation);
+            check(&store, &arena, &model);
+        }
+    }
+}

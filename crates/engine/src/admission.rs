@@ -1,0 +1,92 @@
+//! From a request to a sequence: checks it and gives it a place among the live ones.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use minfer_text::{TextStream, Tokenizer};
+
+use crate::reply::{EventSink, Reply};
+use crate::request::{Request, RequestError};
+use crate::sampler::{Sampler, random};
+use crate::sequence::Sequence;
+use crate::{EngineConfig, RequestId, SubmitError};
+
+/// What requests are checked against.
+pub(crate) struct Admission {
+    n_ctx: usize,
+    n_slots: usize,
+    queue: usize,
+    /// Token ids that can be fed and predicted are below it.
+    vocab: usize,
+    /// Tokens that one sequence has room for when it is alone.
+    kv_tokens: usize,
+    end_tokens: Arc<[u32]>,
+    next_id: AtomicU64,
+    /// Requests that were accepted and have not ended.
+    live: Arc<AtomicUsize>,
+}
+
+impl Admission {
+    pub(crate) fn new(
+        config: &EngineConfig,
+        tokenizer: &Tokenizer,
+        vocab: usize,
+        kv_tokens: usize,
+    ) -> Admission {
+        Admission {
+            n_ctx: config.n_ctx,
+            n_slots: config.n_slots,
+            queue: config.queue,
+            vocab,
+            kv_tokens,
+            end_tokens: tokenizer.end_of_generation().iter().copied().collect(),
+            next_id: AtomicU64::new(0),
+            live: Arc::default(),
+        }
+    }
+
+    /// Makes a sequence that counts as live until its terminal event.
+    pub(crate) fn accept(
+        &self,
+        request: Request,
+        sink: impl EventSink + 'static,
+    ) -> Result<Sequence, SubmitError> {
+        let most = self.most_tokens(&request)?;
+        let text = TextStream::new(request.stop.clone()).map_err(RequestError::Stop)?;
+        let sampler = self.sampler(&request);
+        self.take_place()?;
+        let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let reply = Reply::new(id, Box::new(sink), Arc::clone(&self.live));
+        Ok(Sequence::new(request, most, sampler, text, reply))
+    }
+
+    /// Checks a request and tells the most tokens that it has room to generate.
+    fn most_tokens(&self, request: &Request) -> Result<usize, SubmitError> {
+        request.validate(self.vocab)?;
+        let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.n_ctx, self.kv_tokens);
+        if n_prompt_tokens >= n_ctx {
+            return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
+        }
+        if n_prompt_tokens > kv_tokens {
+            return Err(SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens });
+        }
+        // The last token that is generated is not fed.
+        Ok(n_ctx.min(kv_tokens.saturating_add(1)) - n_prompt_tokens)
+    }
+
+    fn sampler(&self, request: &Request) -> Sampler {
+        let seed = request.seed.unwrap_or_else(random::fresh_seed);
+        let masked_for = if request.ignore_eos { u32::MAX } else { request.min_tokens };
+        Sampler::new(request.sampling.clone(), seed, request.choice)
+            .with_masked(Arc::clone(&self.end_tokens), masked_for)
+    }
+
+    /// Counts a request as live if there is a place for it.
+    fn take_place(&self) -> Result<(), SubmitError> {
+        let (n_slots, queue) = (self.n_slots, self.queue);
+        let taken = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, |live| {
+            (live < n_slots.saturating_add(queue)).then_some(live + 1)
+        });
+        taken.map(drop).map_err(|_| SubmitError::QueueFull { n_slots, queue })
+    }
+}

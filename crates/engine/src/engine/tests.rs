@@ -1,0 +1,170 @@
+use std::sync::Mutex as StdMutex;
+use std::time::Duration;
+
+use minfer_graph::{Extents, NullBackend};
+
+use super::*;
+use crate::event::FinishReason;
+use crate::test_model::{eloquent, executor, greedy, scripted, tokenizer};
+
+const CONFIG: EngineConfig = EngineConfig {
+    n_ctx: 4096,
+    n_batch: 16,
+    n_slots: 3,
+    queue: 5,
+    kv_blocks: None,
+    placement: crate::kv::Placement::Fresh,
+};
+
+const EXTENTS: Extents = Extents { tokens: 16, rows: 2, sequences: 3 };
+
+fn engine(backend: &NullBackend) -> Engine {
+    Engine::new(executor(backend, 600, EXTENTS), tokenizer(), CONFIG).unwrap()
+}
+
+/// A request that goes on for as long as it may.
+fn endless() -> Request {
+    Request { ignore_eos: true, ..greedy(&[1, 2]) }
+}
+
+fn text(events: Events) -> (String, Event) {
+    let mut text = String::new();
+    for event in events {
+        match event {
+            Event::Token(token) => text.push_str(&token.text),
+            event if event.is_terminal() => return (text, event),
+            _ => {}
+        }
+    }
+    panic!("the events ended without a terminal one")
+}
+
+#[test]
+fn answers_come_from_the_thread() {
+    let engine = engine(&scripted(2, "hello"));
+    let (_, events) = engine.submit(greedy(&[1, 2])).unwrap();
+    let (text, last) = text(events);
+    assert_eq!(text, "hello");
+    assert!(matches!(last, Event::Finished(_)));
+    let stats = engine.stats();
+    assert_eq!((stats.finished, stats.running, stats.kv.blocks_live), (1, 0, 0));
+    assert_eq!((stats.steps, stats.generated_tokens, stats.model.graph_builds), (6, 6, 2));
+    assert!(stats.kv_reserved_bytes > 0);
+    assert!(!engine.has_stopped());
+    engine.shutdown();
+}
+
+#[test]
+fn many_clients_at_once() {
+    let engine = engine(&eloquent());
+    let alone: Vec<String> = (0..4)
+        .map(|id| text(engine.submit(Request { max_tokens: Some(20), ..greedy(&[id; 9]) }).unwrap().1).0)
+        .collect();
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let (engine, alone) = (&engine, &alone);
+            scope.spawn(move || {
+                let id = client % 4;
+                let request = Request { max_tokens: Some(20), ..greedy(&[id; 9]) };
+                let (text, last) = text(engine.submit(request).unwrap().1);
+                assert_eq!(text, alone[id as usize]);
+                assert!(matches!(last, Event::Finished(_)));
+            });
+        }
+    });
+    assert_eq!(engine.stats().finished, 12);
+}
+
+#[test]
+fn cancelling_through_the_handle() {
+    let backend = NullBackend::new();
+    backend.delay_runs(Duration::from_millis(1));
+    let engine = engine(&backend);
+    let (id, events) = engine.submit(endless()).unwrap();
+    let first = events.recv_timeout(Duration::from_secs(10));
+    assert!(matches!(first, Ok(Event::Progress(_))));
+    engine.cancel(id);
+    assert_eq!(text(events).1, Event::Cancelled);
+    assert_eq!((engine.stats().cancelled, engine.stats().kv.blocks_live), (1, 0));
+}
+
+#[test]
+fn shutting_down_cancels_what_runs_and_what_waits() {
+    let backend = NullBackend::new();
+    backend.delay_runs(Duration::from_millis(1));
+    let engine = engine(&backend);
+    let events: Vec<Events> = (0..8).map(|_| engine.submit(endless()).unwrap().1).collect();
+    engine.shutdown();
+    assert!(events.into_iter().all(|events| text(events).1 == Event::Cancelled));
+    assert_eq!(backend.stats().committed_blocks, 0);
+}
+
+#[test]
+fn a_panic_outside_of_a_forward_ends_the_engine_and_tells_everybody() {
+    struct Rude;
+    impl EventSink for Rude {
+        fn send(&mut self, event: Event) -> bool {
+            assert!(event.is_terminal(), "this sink panics");
+            true
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+    }
+    let backend = NullBackend::new();
+    backend.delay_runs(Duration::from_millis(5));
+    let engine = engine(&backend);
+    let (_, events) = engine.submit(endless()).unwrap();
+    engine.submit_to(endless(), Rude).unwrap();
+    let Event::Failed(EngineError::Panicked(words)) = text(events).1 else { panic!("no panic") };
+    assert!(words.contains("this sink panics"), "{words}");
+    while !engine.has_stopped() {
+        std::thread::yield_now();
+    }
+    assert_eq!(engine.submit(greedy(&[1])).unwrap_err(), SubmitError::Stopped);
+}
+
+#[test]
+fn a_sink_of_the_clients_own() {
+    struct Collect(Arc<StdMutex<Vec<Event>>>, Sender<()>);
+    impl EventSink for Collect {
+        fn send(&mut self, event: Event) -> bool {
+            let last = event.is_terminal();
+            self.0.lock().unwrap().push(event);
+            if last {
+                self.1.send(()).unwrap();
+            }
+            true
+        }
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+    }
+    let engine = engine(&scripted(1, "abc"));
+    let events: Arc<StdMutex<Vec<Event>>> = Arc::default();
+    let (done, wait) = mpsc::channel();
+    let request = Request { max_tokens: Some(2), ..greedy(&[1]) };
+    engine.submit_to(request, Collect(Arc::clone(&events), done)).unwrap();
+    wait.recv().unwrap();
+    let events = events.lock().unwrap();
+    assert_eq!(events.len(), 4);
+    let Some(Event::Finished(finished)) = events.last() else { panic!("{events:?}") };
+    assert_eq!(finished.reason, FinishReason::Length);
+}
+
+#[test]
+fn settings_are_checked_against_the_model() {
+    let refused = |config: EngineConfig| {
+        let model = executor(&NullBackend::new(), 4, EXTENTS);
+        Engine::new(model, tokenizer(), config).unwrap_err().to_string()
+    };
+    let text = "n_batch is 17, but the model was compiled for 16";
+    assert_eq!(refused(EngineConfig { n_batch: 17, ..CONFIG }), text);
+    let text = "n_slots is 4, but the model was compiled for 3";
+    assert_eq!(refused(EngineConfig { n_slots: 4, ..CONFIG }), text);
+    assert_eq!(refused(EngineConfig { n_slots: 0, ..CONFIG }), "n_slots is 0, but must be at least 1");
+    assert_eq!(refused(EngineConfig { n_batch: 2, ..CONFIG }), "n_batch is 2, but must be at least 3");
+    assert_eq!(refused(EngineConfig { n_ctx: 1, ..CONFIG }), "n_ctx is 1, but must be at least 2");
+}
