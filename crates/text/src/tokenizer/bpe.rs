@@ -262,10 +262,30 @@ mod tests {
         assert_eq!(merge_by_heap(&merges, &vec![0; 1 << 20]).len(), 1 << 18);
     }
 
+    /// Merges of any earlier tokens, at ranks that are no order of making.
+    fn any_merges() -> impl Strategy<Value = Merges> {
+        let pairs = prop::collection::vec(any::<[prop::sample::Index; 2]>(), 1..20);
+        pairs.prop_flat_map(|pairs| {
+            let ranks = (0..pairs.len() as u32).collect::<Vec<_>>();
+            (Just(pairs), Just(ranks).prop_shuffle()).prop_map(|(pairs, ranks)| {
+                let mut merges = Merges::with_capacity(pairs.len());
+                for ((id, pair), rank) in (3u32..).zip(pairs).zip(ranks) {
+                    let [left, right] = pair.map(|index| index.index(id as usize) as u32);
+                    merges.insert(left, right, rank, id);
+                }
+                merges
+            })
+        })
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
         #[test]
-        fn scan_and_heap_agree(ids in prop::collection::vec(0u32..3, 0..200)) {
-            let merges = small_merges();
+        fn scan_and_heap_agree(
+            merges in any_merges(),
+            ids in prop::collection::vec(0u32..3, 0..60),
+        ) {
             prop_assert_eq!(by_scan(&merges, &ids), merge_by_heap(&merges, &ids));
         }
     }
