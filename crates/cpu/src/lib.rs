@@ -7,10 +7,11 @@
 mod arch;
 #[allow(unsafe_code, reason = "memory of the KV cache that kernels share")]
 mod arena;
+mod backend;
 pub mod limits;
+mod math;
 #[allow(unsafe_code, reason = "disjoint parts of one mapping")]
 mod memory;
-mod math;
 mod ops;
 mod pack;
 mod quantise;
@@ -18,6 +19,7 @@ mod quantise;
 mod threads;
 
 pub use arch::{Isa, IsaError};
+pub use backend::CpuBackend;
 pub use memory::MemoryError;
 pub use pack::PackError;
 pub use threads::Pool;

@@ -1,1 +1,41 @@
-//! TODO
+//! The engine as one library: a model file becomes something that answers.
+//!
+//! [`Machine`] owns what a machine has once (threads, instruction set) and lends it to everything that is loaded. A
+//! [`ModelFile`] is opened without loading a weight; [`Loaded`] is a model ready to run, as an
+//! [`Engine`](engine::Engine) that serves requests or a [`Runner`](engine::Runner) that is fed by hand.
+//!
+//! ```no_run
+//! use minfer::{LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let machine = Machine::new(&MachineOptions::default())?;
+//! let file = ModelFile::open("model.gguf".as_ref())?;
+//! let loaded = Loaded::new(&machine, &file, &LoadOptions::default())?;
+//! println!("{} positions", loaded.n_ctx);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod error;
+mod file;
+mod load;
+mod machine;
+mod memory;
+mod traffic;
+mod vocabulary;
+
+pub use error::LoadError;
+pub use file::ModelFile;
+pub use load::{ContextLength, KvOptions, LoadOptions, Loaded};
+pub use machine::{Machine, MachineOptions};
+pub use memory::{MemoryError, available_memory, resident_memory};
+pub use traffic::WeightTraffic;
+
+pub use minfer_cpu as cpu;
+pub use minfer_engine as engine;
+pub use minfer_formats as formats;
+pub use minfer_graph as graph;
+pub use minfer_models as models;
+pub use minfer_tensor as tensor;
+pub use minfer_text as text;

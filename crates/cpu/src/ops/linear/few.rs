@@ -54,7 +54,7 @@ impl<F: Ruled, const N: usize> arch::Kernel for Kernel<'_, F, N> {
             let mut token = tokens.start;
             while token < tokens.end {
                 let count = in_group(token, tokens.end, group);
-                if count >= N {
+                if count >= N && N <= S::REGISTERS / 2 {
                     self.panel::<S, N>(simd, panel, token);
                     token += N;
                 } else if N > 4 && count >= 4 {

@@ -16,7 +16,13 @@ const UNTOUCHED: f32 = 12_345.0;
 
 impl Case {
     /// The outputs for the first `tokens` tokens, with rows at `offset` of wider output rows.
-    fn run(&self, isa: Isa, tokens: usize, pieces: &[(Range<usize>, Range<usize>)], offset: usize) -> Vec<f32> {
+    fn run(
+        &self,
+        isa: Isa,
+        tokens: usize,
+        pieces: &[(Range<usize>, Range<usize>)],
+        offset: usize,
+    ) -> Vec<f32> {
         let matrix = PackedMatrix::pack(self.dtype, self.rows, self.columns, &self.weights).unwrap();
         let width = offset + self.rows + 3;
         let mut output = vec![UNTOUCHED; tokens * width];
@@ -101,7 +107,12 @@ fn pieces_give_the_bits_of_the_whole() {
         let case = Case::random(dtype, 75, 512, 150).with_bias();
         for isa in Isa::available() {
             case.check(isa, 150, &[(0..2, 0..150), (4..5, 0..150), (2..4, 0..7), (2..4, 7..150)], 0);
-            case.check(isa, 40, &[(0..5, 0..1), (0..1, 1..3), (1..5, 1..3), (0..5, 3..21), (0..5, 21..40)], 5);
+            case.check(
+                isa,
+                40,
+                &[(0..5, 0..1), (0..1, 1..3), (1..5, 1..3), (0..5, 3..21), (0..5, 21..40)],
+                5,
+            );
             case.check(isa, 20, &[(0..5, 0..13), (0..5, 13..17), (0..5, 17..20)], 16);
         }
     }

@@ -1,0 +1,155 @@
+//! Flags that say how a model is understood and run.
+
+use clap::{Args, ValueEnum};
+use minfer::cpu::Isa;
+use minfer::graph::{KvFormat, KvLayout};
+use minfer::models::{MetadataOverride, ModelOptions, RopeOverrides, RopeScalingKind};
+
+use super::units;
+
+/// Flags that change what the file says of itself.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct ModelArgs {
+    /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
+    #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
+    pub(crate) override_kv: Vec<MetadataOverride>,
+    /// Name of the pre-tokenizer in place of the file's.
+    #[arg(long, value_name = "NAME", env = "MINFER_TOKENIZER_PRE")]
+    pub(crate) tokenizer_pre: Option<String>,
+    /// Chat template in place of the file's: a file, or the template itself.
+    #[arg(long, value_name = "FILE", env = "MINFER_CHAT_TEMPLATE")]
+    pub(crate) chat_template: Option<String>,
+    /// How positions beyond the trained context are mapped.
+    #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
+    pub(crate) rope_scaling: Option<RopeScalingKind>,
+    /// How many times longer the context becomes.
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_SCALE")]
+    pub(crate) rope_scale: Option<f64>,
+    /// Base of the rotation frequencies.
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_BASE")]
+    pub(crate) rope_freq_base: Option<f64>,
+    /// Factor on the rotation frequencies, the inverse of --rope-scale.
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE")]
+    pub(crate) rope_freq_scale: Option<f64>,
+    /// YaRN: the context length of training.
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX")]
+    pub(crate) yarn_orig_ctx: Option<u32>,
+    /// YaRN: weight of extrapolation.
+    #[arg(long, value_name = "N", env = "MINFER_YARN_EXT_FACTOR")]
+    pub(crate) yarn_ext_factor: Option<f64>,
+    /// YaRN: factor on the magnitude.
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ATTN_FACTOR")]
+    pub(crate) yarn_attn_factor: Option<f64>,
+    /// YaRN: turns above which a pair keeps its frequency.
+    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_FAST")]
+    pub(crate) yarn_beta_fast: Option<f64>,
+    /// YaRN: turns below which a pair is fully interpolated.
+    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_SLOW")]
+    pub(crate) yarn_beta_slow: Option<f64>,
+}
+
+impl ModelArgs {
+    /// The changes as the models crate takes them.
+    pub(crate) fn options(&self) -> ModelOptions {
+        ModelOptions {
+            metadata: self.override_kv.clone(),
+            rope: RopeOverrides {
+                scaling: self.rope_scaling,
+                scale: self.rope_scale,
+                freq_base: self.rope_freq_base,
+                freq_scale: self.rope_freq_scale,
+                yarn_original_context: self.yarn_orig_ctx,
+                yarn_ext_factor: self.yarn_ext_factor,
+                yarn_attn_factor: self.yarn_attn_factor,
+                yarn_beta_fast: self.yarn_beta_fast,
+                yarn_beta_slow: self.yarn_beta_slow,
+            },
+        }
+    }
+}
+
+/// Instruction sets, and the widest that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsaArg {
+    /// The widest that the processor has.
+    Auto,
+    /// Portable code.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 with VNNI.
+    Avx512,
+}
+
+impl IsaArg {
+    /// The instruction set, or `None` for the widest.
+    pub(crate) fn isa(self) -> Option<Isa> {
+        match self {
+            IsaArg::Auto => None,
+            IsaArg::Scalar => Some(Isa::Scalar),
+            IsaArg::Avx2 => Some(Isa::Avx2),
+            IsaArg::Avx512 => Some(Isa::Avx512),
+        }
+    }
+}
+
+/// Flags that say how a model runs on this machine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Context and machine")]
+pub(crate) struct ContextArgs {
+    /// Threads; by default one for each physical core.
+    #[arg(short = 't', long, value_name = "N", env = "MINFER_THREADS",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) threads: Option<u32>,
+    /// Instruction set.
+    #[arg(long, value_name = "SET", default_value = "auto", env = "MINFER_ISA")]
+    pub(crate) isa: IsaArg,
+    /// Positions of a sequence; 0 = the model's, or what memory allows.
+    #[arg(
+        short = 'c',
+        long,
+        visible_alias = "ctx-size",
+        value_name = "N",
+        default_value_t = 0,
+        env = "MINFER_N_CTX"
+    )]
+    pub(crate) n_ctx: u32,
+    /// Tokens in one forward at most.
+    #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value_t = 512,
+          env = "MINFER_N_BATCH", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub(crate) n_batch: u32,
+    /// Storage of the KV cache, K and V.
+    #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE", value_parser = kv_format())]
+    pub(crate) cache_type: Option<KvFormat>,
+    /// Storage of K.
+    #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_K", value_parser = kv_format())]
+    pub(crate) cache_type_k: Option<KvFormat>,
+    /// Storage of V.
+    #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_V", value_parser = kv_format())]
+    pub(crate) cache_type_v: Option<KvFormat>,
+    /// Order of elements in the KV cache.
+    #[arg(long, value_name = "LAYOUT", default_value = "lane-major", env = "MINFER_KV_LAYOUT",
+          value_parser = kv_layout())]
+    pub(crate) kv_layout: KvLayout,
+    /// Bytes that weights, KV cache and workspace may take together (800M, 4G); by default what is free.
+    #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = units::bytes)]
+    pub(crate) memory_limit: Option<u64>,
+}
+
+fn kv_format() -> impl clap::builder::TypedValueParser<Value = KvFormat> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    let names = KvFormat::ALL.map(KvFormat::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<KvFormat>())
+}
+
+fn kv_layout() -> impl clap::builder::TypedValueParser<Value = KvLayout> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new([KvLayout::LaneMajor.name()]).try_map(|name| name.parse::<KvLayout>())
+}
+
+fn rope_scaling() -> impl clap::builder::TypedValueParser<Value = RopeScalingKind> {
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    let names = RopeScalingKind::ALL.map(RopeScalingKind::name);
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<RopeScalingKind>())
+}

@@ -1,0 +1,252 @@
+//! `minfer bench`.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use minfer::cpu::limits;
+use minfer::engine::{Runner, RunnerOptions};
+use minfer::{ContextLength, Loaded, Machine};
+use serde_json::{Value, json};
+
+use crate::args::{BenchArgs, BenchFormat};
+use crate::{loading, output};
+
+/// Rounds of the machine's limits, of which the best counts.
+const LIMIT_ROUNDS: usize = 5;
+
+/// Measures and prints.
+pub(super) fn bench(args: &BenchArgs) -> Result<()> {
+    let tests = tests(args)?;
+    let mut options = loading::load_options(&args.model_args, &args.context)?;
+    if options.n_ctx == ContextLength::Auto {
+        let positions = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
+        options.n_ctx = ContextLength::AtMost(positions);
+    }
+    options.head_rows = 1;
+    let start = Instant::now();
+    let (machine, loaded) = loading::load_with(&args.model, &args.context, &options)?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    if let Some(test) = tests.iter().find(|test| test.depth + test.tokens > loaded.n_ctx) {
+        bail!(
+            "{} at depth {} needs {} positions, there are {}",
+            test.name(),
+            test.depth,
+            test.depth + test.tokens,
+            loaded.n_ctx
+        );
+    }
+    let subject = Subject::new(args, &machine, &loaded, load_seconds)?;
+    let mut runner = loaded.into_runner(RunnerOptions::default());
+    let mut rows = Vec::new();
+    for test in &tests {
+        rows.push(subject.row(test, measure(&mut runner, test, args.repetitions)?));
+    }
+    print(args.output, &subject, &rows);
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Prefill,
+    Decode,
+}
+
+/// One thing to measure.
+struct Test {
+    kind: Kind,
+    tokens: u32,
+    depth: u32,
+}
+
+impl Test {
+    fn name(&self) -> String {
+        match self.kind {
+            Kind::Prefill => format!("pp{}", self.tokens),
+            Kind::Decode => format!("tg{}", self.tokens),
+        }
+    }
+}
+
+fn tests(args: &BenchArgs) -> Result<Vec<Test>> {
+    let mut tests = Vec::new();
+    for &depth in &args.n_depth {
+        let prefills = args.n_prompt.iter().map(|&tokens| Test { kind: Kind::Prefill, tokens, depth });
+        let decodes = args.n_gen.iter().map(|&tokens| Test { kind: Kind::Decode, tokens, depth });
+        tests.extend(prefills.chain(decodes).filter(|test| test.tokens > 0));
+    }
+    if tests.is_empty() {
+        bail!("nothing to measure: both -p and -n are 0");
+    }
+    Ok(tests)
+}
+
+/// Median tokens per second of the repetitions that follow a warm-up.
+fn measure(runner: &mut Runner, test: &Test, repetitions: u32) -> Result<f64> {
+    let mut speeds = Vec::new();
+    for repetition in 0..=repetitions {
+        let speed = once(runner, test)?;
+        if repetition > 0 {
+            speeds.push(speed);
+        }
+    }
+    speeds.sort_by(f64::total_cmp);
+    let middle = speeds.len() / 2;
+    Ok(if speeds.len() % 2 == 1 { speeds[middle] } else { (speeds[middle - 1] + speeds[middle]) / 2.0 })
+}
+
+/// One run from an empty cache.
+fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
+    let vocabulary = runner.vocab() as u64;
+    let token = |index: u32| ((7919 * u64::from(index) + 13) % (vocabulary - 1).max(1)) as u32;
+    let sequence = runner.open();
+    let before: Vec<u32> = (0..test.depth).map(token).collect();
+    if !before.is_empty() {
+        runner.prefill(sequence, &before)?;
+    }
+    let tokens: Vec<u32> = (test.depth..test.depth + test.tokens).map(token).collect();
+    let start = Instant::now();
+    match test.kind {
+        Kind::Prefill => drop(runner.prefill(sequence, &tokens)?),
+        Kind::Decode => {
+            for &token in &tokens {
+                runner.decode(sequence, token)?;
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    runner.close(sequence);
+    Ok(f64::from(test.tokens) / seconds)
+}
+
+/// The model and the machine, and what the machine allows.
+struct Subject {
+    model: String,
+    isa: &'static str,
+    threads: usize,
+    n_batch: u32,
+    load_seconds: f64,
+    file_weight_bytes: u64,
+    packed_bytes: u64,
+    /// Bytes of packed weights that a decoded token reads.
+    read_bytes: u64,
+    /// Multiply-accumulates of weights for a token of a prefill.
+    prefill_products: u64,
+    workspace_bytes: u64,
+    kv_bytes_per_token: u64,
+    kv_formats: (&'static str, &'static str),
+    resident_bytes: Option<u64>,
+    int8_peak: f64,
+    read_bandwidth: f64,
+}
+
+impl Subject {
+    fn new(args: &BenchArgs, machine: &Machine, loaded: &Loaded, load_seconds: f64) -> Result<Subject> {
+        let stats = loaded.executor().stats();
+        let group = &loaded.kv.groups[0];
+        let resident_bytes = minfer::resident_memory().ok();
+        let traffic = loaded.weight_traffic();
+        let bandwidth =
+            limits::read_bandwidth(machine.pool(), machine.isa(), traffic.bytes as usize, LIMIT_ROUNDS)?;
+        Ok(Subject {
+            model: args.model.clone(),
+            isa: machine.isa().name(),
+            threads: machine.threads(),
+            n_batch: args.context.n_batch,
+            load_seconds,
+            file_weight_bytes: loaded.file_weight_bytes,
+            packed_bytes: stats.weight_bytes,
+            read_bytes: traffic.bytes,
+            prefill_products: traffic.body_products,
+            workspace_bytes: stats.workspace_bytes,
+            kv_bytes_per_token: loaded.kv.bytes_per_token(),
+            kv_formats: (group.k_format.name(), group.v_format.name()),
+            resident_bytes,
+            int8_peak: limits::int8_peak(machine.pool(), machine.isa(), LIMIT_ROUNDS),
+            read_bandwidth: bandwidth,
+        })
+    }
+
+    /// Share of what the machine allows: integer products for a prefill, bytes read for a decode.
+    fn of_limit(&self, test: &Test, speed: f64) -> f64 {
+        match test.kind {
+            Kind::Prefill => 2.0 * self.prefill_products as f64 * speed / self.int8_peak,
+            Kind::Decode => {
+                let mean_depth = f64::from(test.depth) + f64::from(test.tokens) / 2.0;
+                let bytes = self.read_bytes as f64 + mean_depth * self.kv_bytes_per_token as f64;
+                bytes * speed / self.read_bandwidth
+            }
+        }
+    }
+
+    fn row(&self, test: &Test, speed: f64) -> Value {
+        json!({
+            "model": self.model,
+            "test": test.name(),
+            "n": test.tokens,
+            "depth": test.depth,
+            "tok_s": speed,
+            "of_limit": self.of_limit(test, speed),
+            "threads": self.threads,
+            "isa": self.isa,
+            "n_batch": self.n_batch,
+            "kv_format_k": self.kv_formats.0,
+            "kv_format_v": self.kv_formats.1,
+            "int8_gops": self.int8_peak / 1e9,
+            "read_gbs": self.read_bandwidth / 1e9,
+            "load_s": self.load_seconds,
+            "file_weight_bytes": self.file_weight_bytes,
+            "packed_weight_bytes": self.packed_bytes,
+            "workspace_bytes": self.workspace_bytes,
+            "kv_bytes_per_token": self.kv_bytes_per_token,
+            "resident_bytes": self.resident_bytes,
+        })
+    }
+
+    fn header(&self) -> String {
+        let resident = self.resident_bytes.map_or("unknown".to_owned(), output::bytes);
+        format!(
+            "{}: {} threads, {}; int8 {:.0} GOP/s, reads {:.1} GB/s\n\
+             loaded in {:.2} s; weights {} packed ({} in the file), workspace {}, KV cache {} bytes a token ({}/{}), resident {resident}\n",
+            self.model,
+            self.threads,
+            self.isa,
+            self.int8_peak / 1e9,
+            self.read_bandwidth / 1e9,
+            self.load_seconds,
+            output::bytes(self.packed_bytes),
+            output::bytes(self.file_weight_bytes),
+            output::bytes(self.workspace_bytes),
+            self.kv_bytes_per_token,
+            self.kv_formats.0,
+            self.kv_formats.1,
+        )
+    }
+}
+
+fn print(format: BenchFormat, subject: &Subject, rows: &[Value]) {
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_default();
+    match format {
+        BenchFormat::Json => println!("{}", Value::from(rows)),
+        BenchFormat::Csv => {
+            println!("model,test,depth,tok_s,of_limit,threads,isa");
+            for row in rows {
+                let (speed, share) = (number(row, "tok_s"), number(row, "of_limit"));
+                let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+                let (model, test, isa) = (text("model"), text("test"), text("isa"));
+                println!("{model},{test},{},{speed:.2},{share:.3},{},{isa}", row["depth"], row["threads"]);
+            }
+        }
+        BenchFormat::Md => {
+            println!("{}", subject.header());
+            println!("| test | depth | tokens/s | of limit |\n| --- | ---: | ---: | ---: |");
+            for row in rows {
+                let (speed, share) = (number(row, "tok_s"), 100.0 * number(row, "of_limit"));
+                println!(
+                    "| {} | {} | {speed:.1} | {share:.0} % |",
+                    row["test"].as_str().unwrap_or_default(),
+                    row["depth"]
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `minfer logprobs`.
+
+use std::io::Write;
+
+use anyhow::{Result, bail};
+use minfer::engine::event::PromptRow;
+use minfer::{ContextLength, LoadOptions};
+
+use super::facts::Facts;
+use super::{input, scores};
+use crate::args::LogprobsArgs;
+use crate::{loading, output};
+
+/// Prints one JSON object a line and position.
+pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
+    let ids = input::stdin_ids()?;
+    if ids.is_empty() {
+        bail!("stdin has no token ids");
+    }
+    let options = options(args, ids.len())?;
+    let (machine, loaded) = loading::load_with(&args.model, &args.context, &options)?;
+    let facts = Facts::new(&machine, &loaded);
+    let engine = loaded.into_engine()?;
+    input::check_ids(&ids, engine.vocab())?;
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    scores::score(&engine, ids, args.top, |row| Ok(write_row(&mut out, &row)?))?;
+    out.flush()?;
+    if args.facts {
+        output::note(&facts.line(&engine.stats()).to_string());
+    }
+    Ok(())
+}
+
+/// A list of ids needs room for itself and one position more, no matter how much the model could take.
+fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
+    let mut options = loading::load_options(&args.model_args, &args.context)?;
+    let wanted = u32::try_from(ids + 1)?;
+    if options.n_ctx == ContextLength::Auto {
+        options.n_ctx = ContextLength::AtMost(wanted);
+    }
+    Ok(options)
+}
+
+/// Numbers are written by `f32`'s own shortest round-trip form, so equal bits are equal text.
+fn write_row(out: &mut impl Write, row: &PromptRow) -> std::io::Result<()> {
+    write!(out, "{{\"pos\":{},\"token\":{},\"next_logprob\":", row.position, row.token)?;
+    match row.next_logprob {
+        Some(value) => write!(out, "{value:?}")?,
+        None => write!(out, "null")?,
+    }
+    write!(out, ",\"top\":[")?;
+    for (index, token) in row.top.iter().enumerate() {
+        let comma = if index > 0 { "," } else { "" };
+        write!(out, "{comma}[{},{:?}]", token.id, token.logprob)?;
+    }
+    writeln!(out, "]}}")
+}

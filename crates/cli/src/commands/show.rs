@@ -1,0 +1,223 @@
+//! `minfer show`.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use minfer::formats::gguf::{Array, Tensor, Value};
+use minfer::graph::{Graph, KvFormat, Program, dot, passes};
+use minfer::models::Model;
+use minfer::{LoadError, ModelFile};
+use serde_json::json;
+
+use crate::args::{GraphFormat, ShowArgs};
+use crate::{loading, output};
+
+/// Elements of a metadata array that are printed.
+const ARRAY_SHOWN: usize = 6;
+/// Characters of a metadata text that are printed.
+const TEXT_SHOWN: usize = 120;
+
+/// Prints what a file holds; what this build cannot run is shown as far as it goes.
+pub(super) fn show(args: &ShowArgs) -> Result<()> {
+    let file = loading::open(&args.model)?;
+    if let Some(format) = args.graph {
+        return draw(args, &file, format);
+    }
+    let model = file.model(&args.model_args.options());
+    if args.json {
+        return print_json(&file, model.as_ref().ok());
+    }
+    print_head(&file, &model);
+    println!("\nmetadata");
+    for (key, value) in file.gguf().metadata().iter() {
+        println!("  {key} = {}", brief(&value));
+    }
+    if args.tensors {
+        println!("\ntensors");
+        for tensor in file.gguf().tensors() {
+            println!("  {:40} {:>8}  {}", tensor.name(), tensor.tensor_type(), shape(tensor));
+        }
+    }
+    Ok(())
+}
+
+fn print_head(file: &ModelFile, model: &Result<Model, LoadError>) {
+    let gguf = file.gguf();
+    println!("{}", file.path().display());
+    println!(
+        "  GGUF version {}, {}, {} tensors",
+        gguf.version(),
+        output::bytes(gguf.total_bytes()),
+        gguf.tensors().len()
+    );
+    match model {
+        Err(error) => println!("  this build does not run it: {error}"),
+        Ok(model) => {
+            let numbers = &model.hyperparams;
+            println!(
+                "  {}: family {}, {} parameters",
+                model.name, model.family.architecture, model.parameters
+            );
+            println!(
+                "  {} layers, width {}, {} heads, {} KV heads, feed-forward {}, vocabulary {}, context {}",
+                numbers.n_layers,
+                numbers.width,
+                numbers.heads,
+                numbers.kv_heads,
+                numbers.feed_forward,
+                numbers.vocab,
+                numbers.context_length
+            );
+            let weights = model.weights(gguf).total_bytes();
+            println!(
+                "  memory: weights {}; KV cache of 1000 positions {}",
+                output::bytes(weights),
+                kv_estimates(model)
+            );
+        }
+    }
+}
+
+/// Bytes of 1000 cached positions for each format.
+fn kv_estimates(model: &Model) -> String {
+    let estimate = |format: KvFormat| {
+        let spec = model.kv_spec(format, format, minfer::KvOptions::default().layout, 64, 1).ok()?;
+        Some(format!("{} ({format})", output::bytes(1000 * spec.bytes_per_token())))
+    };
+    KvFormat::ALL.into_iter().filter_map(estimate).collect::<Vec<_>>().join(", ")
+}
+
+fn print_json(file: &ModelFile, model: Option<&Model>) -> Result<()> {
+    let gguf = file.gguf();
+    let metadata: serde_json::Map<_, _> =
+        gguf.metadata().iter().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
+    let tensors: Vec<_> = gguf
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            json!({
+                "name": tensor.name(),
+                "type": tensor.tensor_type().to_string(),
+                "dims": tensor.dims(),
+                "bytes": tensor.byte_len(),
+            })
+        })
+        .collect();
+    let summary = model.map(|model| {
+        json!({
+            "name": model.name,
+            "family": model.family.architecture,
+            "parameters": model.parameters,
+            "n_layers": model.hyperparams.n_layers,
+            "width": model.hyperparams.width,
+            "vocabulary": model.hyperparams.vocab,
+            "context_length": model.hyperparams.context_length,
+            "weight_bytes": model.weights(gguf).total_bytes(),
+        })
+    });
+    let all = json!({
+        "path": file.path(),
+        "version": gguf.version(),
+        "bytes": gguf.total_bytes(),
+        "model": summary,
+        "metadata": metadata,
+        "tensors": tensors,
+    });
+    Ok(writeln!(std::io::stdout(), "{all}")?)
+}
+
+fn to_json(value: &Value<'_>) -> serde_json::Value {
+    match value {
+        Value::Bool(value) => json!(value),
+        Value::String(bytes) => json!(String::from_utf8_lossy(bytes)),
+        Value::Array(array) => array.iter().map(|element| to_json(&element)).collect(),
+        Value::F32(value) => json!(value),
+        number => match (number.as_integer(), number.as_float()) {
+            (Some(integer), _) => {
+                i64::try_from(integer).map_or_else(|_| json!(integer as u64), |value| json!(value))
+            }
+            (None, float) => json!(float),
+        },
+    }
+}
+
+/// A value in one short line.
+fn brief(value: &Value<'_>) -> String {
+    match value {
+        Value::String(bytes) => quoted(&String::from_utf8_lossy(bytes)),
+        Value::Array(array) => brief_array(array),
+        Value::Bool(value) => value.to_string(),
+        Value::F32(value) => value.to_string(),
+        number => match (number.as_integer(), number.as_float()) {
+            (Some(integer), _) => integer.to_string(),
+            (None, float) => float.unwrap_or_default().to_string(),
+        },
+    }
+}
+
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(TEXT_SHOWN).collect();
+    let rest = text.chars().count() - short.chars().count();
+    if rest == 0 { format!("{short:?}") } else { format!("{short:?} and {rest} characters more") }
+}
+
+fn brief_array(array: &Array<'_>) -> String {
+    let shown: Vec<_> = array.iter().take(ARRAY_SHOWN).map(|element| brief(&element)).collect();
+    let rest = array.len() - shown.len();
+    let more = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("[{}]{more}", shown.join(", "))
+}
+
+fn shape(tensor: &Tensor) -> String {
+    tensor.dims().iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn draw(args: &ShowArgs, file: &ModelFile, format: GraphFormat) -> Result<()> {
+    let model = file.model(&args.model_args.options())?;
+    if let Some(layer) = args.layer.filter(|&layer| layer >= model.hyperparams.n_layers) {
+        bail!("--layer {layer}: the model has layers 0 to {}", model.hyperparams.n_layers - 1);
+    }
+    let mut program = model.program;
+    if !args.before {
+        passes::rewrite_all(&mut program, &passes::enabled(&[])?)?;
+    }
+    let prefix = args.layer.map(|layer| format!("blk.{layer}.")).unwrap_or_default();
+    let source = dot::render(&program.body, &program.weights, &prefix);
+    let mut out = std::io::stdout().lock();
+    match format {
+        GraphFormat::Dot => out.write_all(source.as_bytes())?,
+        GraphFormat::Json => writeln!(out, "{}", graph_json(&program, &prefix))?,
+        GraphFormat::Svg => out.write_all(&svg(&source)?)?,
+    }
+    Ok(())
+}
+
+/// The program as JSON; of the body only nodes whose names begin with `prefix`.
+fn graph_json(program: &Program, prefix: &str) -> serde_json::Value {
+    if prefix.is_empty() {
+        return minfer::graph::json::program(program);
+    }
+    let nodes = program.body.nodes.iter().filter(|node| node.name.starts_with(prefix)).cloned().collect();
+    minfer::graph::json::graph(&Graph { nodes, ..program.body.clone() }, &program.weights)
+}
+
+/// The picture that Graphviz makes of a graph.
+fn svg(source: &str) -> Result<Vec<u8>> {
+    let mut child = Command::new("dot")
+        .arg("-Tsvg")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("Graphviz's `dot` cannot be run; install the package graphviz, or use --graph dot")?;
+    let mut input = child.stdin.take().context("dot has no stdin")?;
+    // Written beside reading, so that neither side waits for the other with a full pipe.
+    let output = std::thread::scope(|scope| {
+        scope.spawn(move || input.write_all(source.as_bytes()));
+        child.wait_with_output()
+    })?;
+    if !output.status.success() {
+        bail!("dot failed with {}", output.status);
+    }
+    Ok(output.stdout)
+}

@@ -1,0 +1,85 @@
+//! What the user sees beside the answer: errors in one line, exit codes, progress.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+/// Something failed.
+pub(crate) const FAILED: u8 = 1;
+/// The command line was wrong.
+pub(crate) const USAGE: u8 = 2;
+
+/// Prints help or a usage error and gives the exit code.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    // A closed pipe is the reader's choice.
+    let _ = error.print();
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// Prints an error with its causes in one line and gives the exit code.
+pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
+    let closed = |cause: &(dyn std::error::Error + 'static)| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    if error.chain().any(closed) {
+        return ExitCode::SUCCESS;
+    }
+    note(&format!("error: {}", one_line(&format!("{error:#}"))));
+    ExitCode::from(FAILED)
+}
+
+/// One line on stderr. A stderr that is closed is no failure.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Control characters and line ends of a message, some of which come from files, as escapes.
+fn one_line(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.trim_end().chars() {
+        if character.is_control() { out.extend(character.escape_default()) } else { out.push(character) }
+    }
+    out
+}
+
+/// A panic is our bug; it reads like any other failure.
+pub(crate) fn report_panics_in_one_line() {
+    std::panic::set_hook(Box::new(|panic| {
+        note(&format!("error: this is a bug in minfer: {}", one_line(&panic.to_string())));
+    }));
+}
+
+/// Whether moving bars and colours have a place to go.
+pub(crate) fn stderr_is_terminal() -> bool {
+    std::io::stderr().is_terminal()
+}
+
+/// A bar of bytes on stderr; hidden where stderr is no terminal.
+pub(crate) fn byte_bar(total: Option<u64>) -> indicatif::ProgressBar {
+    let bar = if stderr_is_terminal() {
+        total.map_or_else(indicatif::ProgressBar::new_spinner, indicatif::ProgressBar::new)
+    } else {
+        indicatif::ProgressBar::hidden()
+    };
+    let template = "{msg:12} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
+    if let (Some(_), Ok(style)) = (total, indicatif::ProgressStyle::with_template(template)) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Bytes for people.
+pub(crate) fn bytes(count: u64) -> String {
+    indicatif::BinaryBytes(count).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_stay_in_one_line() {
+        assert_eq!(one_line("a\nb\u{1b}[31mc\r\n"), "a\\nb\\u{1b}[31mc");
+    }
+}

@@ -1,0 +1,283 @@
+//! From a graph to a flat list of steps.
+
+use minfer_graph::plan::{Location, Plan};
+use minfer_graph::{
+    AttentionSpec, BackendError, Graph, KvGroupSpec, KvSpec, LinearPart, Node, NormSpec, Op, Program,
+    RopeSpec, Symbol, ValueId,
+};
+
+use super::NAME;
+use super::operand::Operand;
+use super::schedule::{Footprint, Region, Split, barriers};
+use super::step::{LinearInput, PartStep, Step};
+use super::support;
+use crate::ops::attention::PlanShape;
+
+/// A graph as this backend runs it.
+pub(super) struct Lowered {
+    /// In order.
+    pub(super) steps: Vec<Step>,
+    /// For each step whether a barrier stands before it.
+    pub(super) barriers: Vec<bool>,
+    /// Distinct rotations; each has a table of angles.
+    pub(super) ropes: Vec<RopeSpec>,
+    /// Distinct shapes of attention; each has a plan of its work.
+    pub(super) shapes: Vec<PlanShape>,
+    /// Columns of the widest value that is quantised; 0 if none is.
+    pub(super) quantised_columns: usize,
+}
+
+impl Lowered {
+    /// Every attention with the geometry of its KV group.
+    pub(super) fn attentions<'a>(
+        &'a self,
+        kv: &'a KvSpec,
+    ) -> impl Iterator<Item = (&'a AttentionSpec, &'a KvGroupSpec)> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::AttentionTiles { spec, .. } => Some((spec, &kv.groups[kv.locate(spec.layer)?.0])),
+            _ => None,
+        })
+    }
+}
+
+/// Memory that is not the plan's, for footprints: external buffers come first.
+const WORKSPACE: usize = 1000;
+const QUANTISED: usize = 1001;
+const ANGLES: usize = 1002;
+const CACHE: usize = 1003;
+
+/// Lowers a verified graph.
+///
+/// # Errors
+/// An operation is not supported.
+pub(super) fn lower(
+    program: &Program,
+    graph: &Graph,
+    plan: &Plan,
+    kv: &KvSpec,
+) -> Result<Lowered, BackendError> {
+    let mut lowering = Lowering {
+        program,
+        graph,
+        plan,
+        kv,
+        out: Vec::new(),
+        ropes: Vec::new(),
+        shapes: Vec::new(),
+        quantised: None,
+        quantised_columns: 0,
+    };
+    for node in &graph.nodes {
+        lowering.node(node)?;
+    }
+    let Lowering { out, ropes, shapes, quantised_columns, .. } = lowering;
+    let splits: Vec<_> = out.iter().map(|(step, footprint)| (step.split(), footprint.clone())).collect();
+    let steps = out.into_iter().map(|(step, _)| step).collect();
+    Ok(Lowered { steps, barriers: barriers(&splits), ropes, shapes, quantised_columns })
+}
+
+struct Lowering<'a> {
+    program: &'a Program,
+    graph: &'a Graph,
+    plan: &'a Plan,
+    kv: &'a KvSpec,
+    out: Vec<(Step, Footprint)>,
+    ropes: Vec<RopeSpec>,
+    shapes: Vec<PlanShape>,
+    /// The value whose 8-bit image is in the scratch memory now.
+    quantised: Option<ValueId>,
+    quantised_columns: usize,
+}
+
+impl Lowering<'_> {
+    fn node(&mut self, node: &Node) -> Result<(), BackendError> {
+        self.check(node)?;
+        let input = |index: usize| self.operand(node.inputs[index]);
+        let output = |index: usize| self.operand(node.outputs[index]);
+        let step = match &node.op {
+            Op::View { .. } => return Ok(()),
+            Op::Embed { table } => Step::Embed { table: *table, output: output(0) },
+            Op::Norm(norm) => Step::Norm { norm: *norm, input: input(0), output: output(0) },
+            Op::AddNorm(norm) => return self.add_norm(node, *norm),
+            Op::Linear { parts } => return self.linear(node, parts),
+            Op::Rope { rope, heads, head_dim } => {
+                let (input, output, head_dim) = (input(0), output(0), *head_dim as usize);
+                let (heads, table) = (*heads as usize, self.rope_table(rope));
+                self.push_reading(node, Step::Rope { table, heads, head_dim, input, output }, &[ANGLES], &[]);
+                return Ok(());
+            }
+            Op::RopeStore(spec) => {
+                let (input, output) = (input(0), output(0));
+                let table = self.rope_table(&spec.rope);
+                let step = Step::RopeStore { spec: spec.clone(), table, input, output };
+                self.push_reading(node, step, &[ANGLES], &[CACHE]);
+                return Ok(());
+            }
+            Op::KvStore { layer, .. } => {
+                let step = Step::KvStore { layer: *layer, k: input(0), v: input(1) };
+                self.push_reading(node, step, &[], &[CACHE]);
+                return Ok(());
+            }
+            Op::Attention(spec) => {
+                let (q, output, plan) = (input(0), output(0), self.attention_plan(spec));
+                let step = Step::AttentionTiles { spec: *spec, plan, q, output };
+                self.push_reading(node, step, &[CACHE], &[]);
+                Step::AttentionFold { spec: *spec, plan, q, output }
+            }
+            Op::Activate(function) => {
+                Step::Activate { function: *function, input: input(0), output: output(0) }
+            }
+            Op::GatedActivate(function) => {
+                let (gate, up) = (input(0), input(1));
+                Step::GatedActivate { function: *function, gate, up, output: output(0) }
+            }
+            Op::Add => Step::Add { a: input(0), b: input(1), output: output(0) },
+            Op::Mul => Step::Mul { a: input(0), b: input(1), output: output(0) },
+            Op::Scale { factor } => Step::Scale { factor: factor.get(), input: input(0), output: output(0) },
+            Op::SoftCap { cap } => Step::SoftCap { cap: cap.get(), input: input(0), output: output(0) },
+            Op::GatherRows => Step::GatherRows { input: input(0), output: output(0) },
+        };
+        self.push(node, step);
+        Ok(())
+    }
+
+    fn check(&self, node: &Node) -> Result<(), BackendError> {
+        let weights: Vec<_> = node.op.weights().into_iter().map(|id| self.program.weight(id)).collect();
+        match support::objection(&node.op, &weights, self.kv) {
+            None => Ok(()),
+            Some(reason) => Err(BackendError::Unsupported {
+                backend: NAME.to_owned(),
+                node: node.name.clone(),
+                op: node.op.name().to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    fn add_norm(&mut self, node: &Node, norm: NormSpec) -> Result<(), BackendError> {
+        let (a, b) = (self.operand(node.inputs[0]), self.operand(node.inputs[1]));
+        let (sum, output) = (self.operand(node.outputs[0]), self.operand(node.outputs[1]));
+        self.push(node, Step::AddNorm { norm, a, b, sum, output });
+        Ok(())
+    }
+
+    fn linear(&mut self, node: &Node, parts: &[LinearPart]) -> Result<(), BackendError> {
+        let (value, input) = (node.inputs[0], self.operand(node.inputs[0]));
+        let quantised = parts.iter().any(|part| {
+            let dtype = self.program.weight(part.weight).dtype;
+            support::takes_quantised_input(dtype)
+        });
+        if quantised && self.quantised != Some(value) {
+            self.quantised = Some(value);
+            self.quantised_columns = self.quantised_columns.max(input.width());
+            let footprint = Footprint { reads: vec![self.region(value)], writes: vec![whole(QUANTISED)] };
+            self.out.push((Step::Quantise { input }, footprint));
+        }
+        let mut column = 0;
+        let mut steps = Vec::with_capacity(parts.len());
+        for part in parts {
+            steps.push(PartStep { weight: part.weight, bias: part.bias, column });
+            column += self.program.weight(part.weight).rows() as usize;
+        }
+        let output = self.operand(node.outputs[0]);
+        let input = if quantised { LinearInput::Quantised(input) } else { LinearInput::Plain(input) };
+        self.push_reading(node, Step::Linear { parts: steps, input, output }, &[QUANTISED], &[]);
+        Ok(())
+    }
+
+    /// The table of a rotation; the step that fills it stands before its first use.
+    fn rope_table(&mut self, rope: &RopeSpec) -> usize {
+        if let Some(index) = self.ropes.iter().position(|known| known == rope) {
+            return index;
+        }
+        self.ropes.push(rope.clone());
+        let table = self.ropes.len() - 1;
+        let footprint = Footprint { reads: Vec::new(), writes: vec![whole(ANGLES)] };
+        self.out.push((Step::Angles { table }, footprint));
+        table
+    }
+
+    fn attention_plan(&mut self, spec: &AttentionSpec) -> usize {
+        let shape = PlanShape::from(spec);
+        let known = self.shapes.iter().position(|known| *known == shape);
+        known.unwrap_or_else(|| {
+            self.shapes.push(shape);
+            self.shapes.len() - 1
+        })
+    }
+
+    fn push(&mut self, node: &Node, step: Step) {
+        self.push_reading(node, step, &[], &[]);
+    }
+
+    /// A step that also touches memory which is not in the plan.
+    fn push_reading(&mut self, node: &Node, step: Step, reads: &[usize], writes: &[usize]) {
+        let regions = |values: &[ValueId], others: &[usize]| {
+            let planned = values.iter().map(|&value| self.region(value));
+            planned.chain(others.iter().map(|&memory| whole(memory))).collect()
+        };
+        let footprint =
+            Footprint { reads: regions(&node.inputs, reads), writes: regions(&node.outputs, writes) };
+        self.out.push((step, footprint));
+    }
+
+    fn operand(&self, id: ValueId) -> Operand {
+        Operand::of(self.graph, self.plan, id)
+            .unwrap_or_else(|| panic!("{} has no place in the plan", self.graph.value(id).name))
+    }
+
+    fn region(&self, id: ValueId) -> Region {
+        let desc = self.graph.value(id);
+        let rows = u64::from(self.plan.extents.of(desc.row_symbol()));
+        let (memory, start, stride) = match self.plan.locations[id.0 as usize] {
+            Location::Workspace { offset, row_stride } => (WORKSPACE, offset, 4 * u64::from(row_stride)),
+            Location::External { index, offset, row_stride } => {
+                (index as usize, 4 * u64::from(offset), 4 * u64::from(row_stride))
+            }
+            Location::Unused => return whole(WORKSPACE),
+        };
+        Region { memory, bytes: start..start + rows * stride, stride }
+    }
+}
+
+/// All of a memory, of which row `r` is only touched for row `r`.
+fn whole(memory: usize) -> Region {
+    Region { memory, bytes: 0..1, stride: 1 }
+}
+
+impl Step {
+    /// How its work is split between workers.
+    pub(super) fn split(&self) -> Split {
+        match self {
+            // A gathered row comes from anywhere, so it is fenced like chunks.
+            Step::Linear { .. }
+            | Step::AttentionTiles { .. }
+            | Step::AttentionFold { .. }
+            | Step::GatherRows { .. } => Split::Chunks,
+            _ => Split::Rows(self.symbol()),
+        }
+    }
+
+    fn symbol(&self) -> Symbol {
+        match self {
+            Step::Embed { output, .. }
+            | Step::Norm { output, .. }
+            | Step::AddNorm { output, .. }
+            | Step::Linear { output, .. }
+            | Step::Rope { output, .. }
+            | Step::RopeStore { output, .. }
+            | Step::AttentionTiles { output, .. }
+            | Step::AttentionFold { output, .. }
+            | Step::Activate { output, .. }
+            | Step::GatedActivate { output, .. }
+            | Step::Add { output, .. }
+            | Step::Mul { output, .. }
+            | Step::Scale { output, .. }
+            | Step::SoftCap { output, .. }
+            | Step::GatherRows { output, .. } => output.symbol(),
+            Step::Quantise { input } => input.symbol(),
+            Step::KvStore { k, .. } => k.symbol(),
+            Step::Angles { .. } => Symbol::Tokens,
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The backend itself: what it supports, how it keeps weights, how a graph becomes a list of steps, how the list is run.
+
+mod buffer;
+mod compiled;
+mod lower;
+mod operand;
+mod schedule;
+mod step;
+mod support;
+mod weights;
+
+use std::sync::Arc;
+
+use minfer_graph::backend::{Buffer, Compiled, KvArena, LoadedWeights, WeightSource};
+use minfer_graph::plan::Plan;
+use minfer_graph::{Backend, BackendError, Graph, KvSpec, Op, Program, Support, TensorDesc, WeightDesc};
+
+use crate::arena::CpuArena;
+use crate::{Isa, Pool};
+use buffer::HostBuffer;
+use compiled::CompiledGraph;
+use weights::CpuWeights;
+
+/// The backend's name.
+pub(crate) const NAME: &str = "cpu";
+
+/// Runs graphs on the processor's cores. Cheap to clone; the pool is lent.
+#[derive(Debug, Clone)]
+pub struct CpuBackend {
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl CpuBackend {
+    /// A backend that uses one instruction set and a pool of threads.
+    ///
+    /// # Panics
+    /// The processor lacks the instruction set; [`Isa::choose`] never gives such a one.
+    pub fn new(isa: Isa, pool: Arc<Pool>) -> CpuBackend {
+        assert!(isa.is_available(), "this processor has no {isa}");
+        CpuBackend { isa, pool }
+    }
+}
+
+impl Backend for CpuBackend {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn supports(
+        &self,
+        op: &Op,
+        _inputs: &[&TensorDesc],
+        _outputs: &[&TensorDesc],
+        weights: &[&WeightDesc],
+        kv: &KvSpec,
+    ) -> Support {
+        match support::objection(op, weights, kv) {
+            None => Support::Supported,
+            Some(reason) => Support::Unsupported(reason),
+        }
+    }
+
+    fn load(
+        &self,
+        program: &Program,
+        source: &dyn WeightSource,
+    ) -> Result<Box<dyn LoadedWeights>, BackendError> {
+        Ok(Box::new(CpuWeights::load(program, source, &self.pool)?))
+    }
+
+    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError> {
+        Ok(Box::new(CpuArena::new(spec)?))
+    }
+
+    fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {
+        Ok(Box::new(HostBuffer::new(bytes, "values between graphs")?))
+    }
+
+    fn compile(
+        &self,
+        program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        weights: &dyn LoadedWeights,
+        kv: &KvSpec,
+    ) -> Result<Box<dyn Compiled>, BackendError> {
+        let weights: &CpuWeights =
+            weights.as_any().downcast_ref().expect("weights of another backend were given to the CPU");
+        let compiled =
+            CompiledGraph::new(self.isa, Arc::clone(&self.pool), program, graph, plan, weights, kv)?;
+        Ok(Box::new(compiled))
+    }
+}

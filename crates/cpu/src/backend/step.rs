@@ -1,0 +1,410 @@
+//! The steps of a lowered graph and how a worker does its share of each.
+
+use std::ops::Range;
+use std::sync::Mutex;
+
+use minfer_graph::backend::KvArena;
+use minfer_graph::{
+    Activation, AttentionSpec, BackendError, Batch, Extents, KvSpec, NormSpec, RopeStoreSpec, WeightId,
+};
+
+use super::buffer::HostBuffer;
+use super::lower::Lowered;
+use super::operand::{Memory, Operand};
+use super::weights::CpuWeights;
+use crate::Isa;
+use crate::arena::CpuArena;
+use crate::ops::attention::{self, AttentionArgs, AttentionPlan, AttentionScratch, PlanShape};
+use crate::ops::kv_store::{StoreTarget, kv_store, rope_store};
+use crate::ops::linear::{Chunks, Input, linear};
+use crate::ops::norm::{Norm, add_norm, norm};
+use crate::ops::rope::{self, Rotation};
+use crate::ops::{activate, elementwise};
+use crate::pack::PackedMatrix;
+use crate::quantise::QuantisedRows;
+use crate::threads::{ChunkCounter, Rows, SharedSlice, Worker};
+
+/// One step. Weights are ids, values are places.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    /// Rows of a table.
+    Embed {
+        table: WeightId,
+        output: Operand,
+    },
+    /// Cosines and sines of this step's positions.
+    Angles {
+        table: usize,
+    },
+    /// The 8-bit image of a value, for the linear steps that follow.
+    Quantise {
+        input: Operand,
+    },
+    /// Products with packed weights.
+    Linear {
+        parts: Vec<PartStep>,
+        input: LinearInput,
+        output: Operand,
+    },
+    Norm {
+        norm: NormSpec,
+        input: Operand,
+        output: Operand,
+    },
+    AddNorm {
+        norm: NormSpec,
+        a: Operand,
+        b: Operand,
+        sum: Operand,
+        output: Operand,
+    },
+    Rope {
+        table: usize,
+        heads: usize,
+        head_dim: usize,
+        input: Operand,
+        output: Operand,
+    },
+    KvStore {
+        layer: u32,
+        k: Operand,
+        v: Operand,
+    },
+    RopeStore {
+        spec: RopeStoreSpec,
+        table: usize,
+        input: Operand,
+        output: Operand,
+    },
+    /// Scores and sums of tiles.
+    AttentionTiles {
+        spec: AttentionSpec,
+        plan: usize,
+        q: Operand,
+        output: Operand,
+    },
+    /// What tiles of several workers add up to.
+    AttentionFold {
+        spec: AttentionSpec,
+        plan: usize,
+        q: Operand,
+        output: Operand,
+    },
+    Activate {
+        function: Activation,
+        input: Operand,
+        output: Operand,
+    },
+    GatedActivate {
+        function: Activation,
+        gate: Operand,
+        up: Operand,
+        output: Operand,
+    },
+    Add {
+        a: Operand,
+        b: Operand,
+        output: Operand,
+    },
+    Mul {
+        a: Operand,
+        b: Operand,
+        output: Operand,
+    },
+    Scale {
+        factor: f32,
+        input: Operand,
+        output: Operand,
+    },
+    SoftCap {
+        cap: f32,
+        input: Operand,
+        output: Operand,
+    },
+    GatherRows {
+        input: Operand,
+        output: Operand,
+    },
+}
+
+/// One matrix of a linear step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartStep {
+    pub(super) weight: WeightId,
+    pub(super) bias: Option<WeightId>,
+    /// First column of its outputs.
+    pub(super) column: usize,
+}
+
+/// What a linear step multiplies with.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum LinearInput {
+    /// The 8-bit image of this value, made by the last quantise step.
+    Quantised(Operand),
+    /// The value itself.
+    Plain(Operand),
+}
+
+/// Matrices of one linear step at most.
+pub(super) const MOST_PARTS: usize = 8;
+/// Floats of partial states that let a long sequence's attention be split between workers.
+const PARTIAL_FLOATS: usize = 1 << 18;
+
+/// Memory of the backend beside the plan's workspace.
+pub(super) struct Scratch {
+    /// The 8-bit image.
+    quantised: Vec<u32>,
+    /// Tables of angles, one for each distinct rotation.
+    angles: Vec<HostBuffer>,
+    /// Partial states of attention.
+    partials: HostBuffer,
+    /// One for each worker.
+    attention: Vec<Mutex<AttentionScratch>>,
+    /// One for each distinct shape of attention.
+    plans: Vec<AttentionPlan>,
+}
+
+/// [`Scratch`] as workers share it.
+pub(super) struct SharedScratch<'a> {
+    quantised: SharedSlice<'a, u32>,
+    angles: Vec<SharedSlice<'a, f32>>,
+    partials: SharedSlice<'a, f32>,
+    attention: &'a [Mutex<AttentionScratch>],
+    plans: &'a [AttentionPlan],
+}
+
+impl Scratch {
+    /// Memory for the largest step.
+    ///
+    /// # Errors
+    /// Memory was refused.
+    pub(super) fn new(
+        lowered: &Lowered,
+        extents: Extents,
+        kv: &KvSpec,
+        workers: usize,
+    ) -> Result<Scratch, BackendError> {
+        let rows = extents.tokens.max(extents.rows) as usize;
+        let operations: Vec<_> = lowered.attentions(kv).collect();
+        let scratch = || AttentionScratch::new(operations.iter().copied());
+        let angles = lowered.ropes.iter().map(|rope| {
+            HostBuffer::new(4 * rope::table_floats(rope, extents.tokens as usize) as u64, "tables of angles")
+        });
+        let partials = if operations.is_empty() { 0 } else { PARTIAL_FLOATS };
+        Ok(Scratch {
+            quantised: vec![0; QuantisedRows::words(rows, lowered.quantised_columns)],
+            angles: angles.collect::<Result<_, _>>()?,
+            partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
+            attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
+            plans: lowered.shapes.iter().map(|_| AttentionPlan::default()).collect(),
+        })
+    }
+
+    /// Bytes of memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let attention = self.attention.iter().map(|scratch| lock(scratch).bytes());
+        let angles = self.angles.iter().map(HostBuffer::bytes);
+        4 * self.quantised.len() as u64 + self.partials.bytes() + attention.chain(angles).sum::<u64>()
+    }
+
+    /// Plans this step's attention.
+    pub(super) fn plan(&mut self, shapes: &[PlanShape], batch: &Batch<'_>) {
+        let workers = self.attention.len();
+        for (plan, shape) in self.plans.iter_mut().zip(shapes) {
+            plan.rebuild(shape, batch, workers, PARTIAL_FLOATS);
+        }
+    }
+
+    /// The memory as workers share it.
+    pub(super) fn shared(&mut self) -> SharedScratch<'_> {
+        SharedScratch {
+            quantised: SharedSlice::from_slice(&mut self.quantised),
+            angles: self.angles.iter_mut().map(HostBuffer::shared).collect(),
+            partials: self.partials.shared(),
+            attention: &self.attention,
+            plans: &self.plans,
+        }
+    }
+}
+
+fn lock(scratch: &Mutex<AttentionScratch>) -> std::sync::MutexGuard<'_, AttentionScratch> {
+    // What a worker that panicked left behind is overwritten before it is read.
+    scratch.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// All that one run's steps read.
+pub(super) struct Run<'a> {
+    pub(super) isa: Isa,
+    pub(super) batch: &'a Batch<'a>,
+    pub(super) memory: Memory<'a>,
+    pub(super) arena: &'a CpuArena,
+    pub(super) weights: &'a CpuWeights,
+    pub(super) lowered: &'a Lowered,
+    pub(super) scratch: SharedScratch<'a>,
+}
+
+impl Step {
+    /// Does this worker's share. `counter` is this step's own and starts at zero.
+    pub(super) fn run(&self, run: &Run<'_>, worker: Worker, counter: &ChunkCounter) {
+        let rows = |operand: &Operand| run.memory.rows(operand);
+        let share = |operand: &Operand| worker.share(rows(operand).rows());
+        let isa = run.isa;
+        match self {
+            Step::Embed { table, output } => run.embed(share(output), *table, &rows(output)),
+            Step::Angles { table } => run.angles(worker.share(run.batch.positions.len()), *table),
+            Step::Quantise { input } => run.quantise(share(input), &rows(input)),
+            Step::Linear { parts, input, output } => run.linear(counter, parts, input, &rows(output)),
+            Step::Norm { norm: spec, input, output } => {
+                norm(isa, share(output), &run.norm(spec), &rows(input), &rows(output));
+            }
+            Step::AddNorm { norm, a, b, sum, output } => {
+                let (a, b, sum, output) = (rows(a), rows(b), rows(sum), rows(output));
+                add_norm(isa, worker.share(sum.rows()), &run.norm(norm), &a, &b, &sum, &output);
+            }
+            Step::Rope { table, heads, head_dim, input, output } => {
+                let rotation = run.rotation(*table);
+                rope::rope(isa, share(output), &rotation, *heads, *head_dim, &rows(input), &rows(output));
+            }
+            Step::KvStore { layer, k, v } => {
+                kv_store(isa, share(k), &run.store_target(*layer), &rows(k), &rows(v));
+            }
+            Step::RopeStore { spec, table, input, output } => {
+                let (rotation, target) = (run.rotation(*table), run.store_target(spec.layer));
+                rope_store(isa, share(output), spec, &rotation, &target, &rows(input), &rows(output));
+            }
+            Step::AttentionTiles { spec, plan, q, output } => {
+                let args = run.attention(spec, *plan, rows(q), rows(output));
+                attention::run(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
+            }
+            Step::AttentionFold { spec, plan, q, output } => {
+                let args = run.attention(spec, *plan, rows(q), rows(output));
+                attention::finish(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
+            }
+            Step::Activate { function, input, output } => {
+                activate::activate(isa, share(output), *function, &rows(input), &rows(output));
+            }
+            Step::GatedActivate { function, gate, up, output } => {
+                activate::gated_activate(
+                    isa,
+                    share(output),
+                    *function,
+                    &rows(gate),
+                    &rows(up),
+                    &rows(output),
+                );
+            }
+            Step::Add { a, b, output } => {
+                elementwise::add(isa, share(output), &rows(a), &rows(b), &rows(output));
+            }
+            Step::Mul { a, b, output } => {
+                elementwise::mul(isa, share(output), &rows(a), &rows(b), &rows(output));
+            }
+            Step::Scale { factor, input, output } => {
+                elementwise::scale(isa, share(output), *factor, &rows(input), &rows(output));
+            }
+            Step::SoftCap { cap, input, output } => {
+                elementwise::soft_cap(isa, share(output), *cap, &rows(input), &rows(output));
+            }
+            Step::GatherRows { input, output } => {
+                elementwise::gather_rows(share(output), run.batch.output_rows, &rows(input), &rows(output));
+            }
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    fn embed(&self, tokens: Range<usize>, table: WeightId, output: &Rows<'_>) {
+        let table = self.weights.matrix(table);
+        for token in tokens {
+            let id = self.batch.token_ids[token] as usize;
+            table.gather_row(self.isa, id, output.row_mut(token, 0..output.width()));
+        }
+    }
+
+    fn angles(&self, tokens: Range<usize>, table: usize) {
+        let spec = &self.lowered.ropes[table];
+        rope::fill_table(tokens, spec, self.batch.positions, &self.scratch.angles[table]);
+    }
+
+    fn rotation(&self, table: usize) -> Rotation<'_> {
+        Rotation { spec: &self.lowered.ropes[table], table: self.scratch.angles[table] }
+    }
+
+    /// The 8-bit image of a value; the scratch memory holds one at a time.
+    fn image(&self, input: &Rows<'_>) -> QuantisedRows<'a> {
+        QuantisedRows::new(self.scratch.quantised, input.rows(), input.width())
+    }
+
+    fn quantise(&self, tokens: Range<usize>, input: &Rows<'_>) {
+        let image = self.image(input);
+        for token in tokens {
+            image.quantise_row(self.isa, token, input.row(token));
+        }
+    }
+
+    fn linear(&self, counter: &ChunkCounter, parts: &[PartStep], input: &LinearInput, output: &Rows<'_>) {
+        let tokens = output.rows();
+        let input = match input {
+            LinearInput::Quantised(value) => Input::Quantised(self.image(&self.memory.rows(value))),
+            LinearInput::Plain(value) => Input::Plain(self.memory.rows(value)),
+        };
+        let mut matrices: [Option<&PackedMatrix>; MOST_PARTS] = [None; MOST_PARTS];
+        for (matrix, part) in matrices.iter_mut().zip(parts) {
+            *matrix = Some(self.weights.matrix(part.weight));
+        }
+        let first = matrices[0].expect("a linear step has a part");
+        let matrices = matrices.map(|matrix| matrix.unwrap_or(first));
+        let chunks = Chunks::new(&matrices[..parts.len()], tokens);
+        let count = chunks.count();
+        while let Some(pieces) = counter.claim(count, 1) {
+            for piece in pieces {
+                let (index, panels) = chunks.get(piece);
+                let part = &parts[index];
+                let bias = part.bias.map(|bias| self.weights.vector(bias));
+                linear(self.isa, matrices[index], panels, input, 0..tokens, bias, output, part.column);
+            }
+        }
+    }
+
+    fn norm<'s>(&'s self, spec: &'s NormSpec) -> Norm<'s> {
+        let vector = |id: Option<WeightId>| id.map(|id| self.weights.vector(id));
+        Norm { spec, weight: vector(spec.weight), bias: vector(spec.bias) }
+    }
+
+    fn store_target(&self, layer: u32) -> StoreTarget<'_> {
+        let (group, layer_index) = self.locate(layer);
+        StoreTarget {
+            group: &self.arena.spec().groups[group],
+            layer_index,
+            cells: self.arena.cells(group),
+            rows: self.batch.kv[group].cells,
+        }
+    }
+
+    fn attention<'s>(
+        &'s self,
+        spec: &'s AttentionSpec,
+        plan: usize,
+        q: Rows<'s>,
+        out: Rows<'s>,
+    ) -> AttentionArgs<'s> {
+        let (group_index, layer_index) = self.locate(spec.layer);
+        AttentionArgs {
+            spec,
+            group: &self.arena.spec().groups[group_index],
+            group_index,
+            layer_index,
+            cells: self.arena.cells(group_index),
+            batch: self.batch,
+            q,
+            out,
+            sinks: spec.sinks.map(|sinks| self.weights.vector(sinks)),
+            plan: &self.scratch.plans[plan],
+            partials: self.scratch.partials,
+        }
+    }
+
+    fn locate(&self, layer: u32) -> (usize, usize) {
+        self.arena.spec().locate(layer).expect("layers were checked when the graph was lowered")
+    }
+}

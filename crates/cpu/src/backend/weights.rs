@@ -1,0 +1,208 @@
+//! A model's weights as this backend keeps them: matrices in panels, vectors as f32.
+
+use std::any::Any;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use minfer_graph::backend::{LoadedWeights, WeightSource};
+use minfer_graph::{BackendError, Graph, Op, Program, WeightDesc, WeightId};
+use minfer_tensor::blocks;
+
+use super::NAME;
+use crate::Pool;
+use crate::memory::Arena;
+use crate::pack::{PackError, PackedMatrix, Packer};
+use crate::threads::ChunkCounter;
+
+/// Panels that are packed in one go.
+const PACK_CHUNK: usize = 8;
+
+/// Weights of a program; cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct CpuWeights(Arc<Vec<Weight>>);
+
+#[derive(Debug)]
+enum Weight {
+    /// An operand of `Embed` or `Linear`.
+    Matrix(PackedMatrix),
+    /// A norm's weight or a bias.
+    Vector(Vec<f32>),
+    /// No graph uses it.
+    Unused,
+}
+
+impl CpuWeights {
+    /// Packs what the graphs use; workers of the pool share the panels.
+    ///
+    /// # Errors
+    /// Memory was refused, or a weight's bytes are not what its description says.
+    pub(super) fn load(
+        program: &Program,
+        source: &dyn WeightSource,
+        pool: &Pool,
+    ) -> Result<CpuWeights, BackendError> {
+        let usage = usage(program);
+        let mut weights = allocate(program, &usage)?;
+        for (index, weight) in weights.iter_mut().enumerate() {
+            if let Weight::Vector(values) = weight {
+                let id = WeightId(index as u32);
+                *values = decode_vector(program.weight(id), source.bytes(id))?;
+                source.release(id);
+            }
+        }
+        pack_all(&mut weights, source, pool)?;
+        Ok(CpuWeights(Arc::new(weights)))
+    }
+
+    /// A matrix that was packed.
+    pub(super) fn matrix(&self, id: WeightId) -> &PackedMatrix {
+        match &self.0[id.0 as usize] {
+            Weight::Matrix(matrix) => matrix,
+            _ => panic!("weight {} is not a matrix of its program", id.0),
+        }
+    }
+
+    /// A vector as f32.
+    pub(super) fn vector(&self, id: WeightId) -> &[f32] {
+        match &self.0[id.0 as usize] {
+            Weight::Vector(values) => values,
+            _ => panic!("weight {} is not a vector of its program", id.0),
+        }
+    }
+}
+
+impl LoadedWeights for CpuWeights {
+    fn resident_bytes(&self) -> u64 {
+        let bytes = |weight: &Weight| match weight {
+            Weight::Matrix(matrix) => matrix.resident_bytes() as u64,
+            Weight::Vector(values) => 4 * values.len() as u64,
+            Weight::Unused => 0,
+        };
+        self.0.iter().map(bytes).sum()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Usage {
+    Unused,
+    Matrix,
+    Vector,
+}
+
+fn usage(program: &Program) -> Vec<Usage> {
+    let mut usage = vec![Usage::Unused; program.weights.len()];
+    let nodes = |graph: &Graph| graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>();
+    for op in nodes(&program.body).into_iter().chain(nodes(&program.head)) {
+        for id in op.weights() {
+            usage[id.0 as usize] = Usage::Vector;
+        }
+        let matrices = match op {
+            Op::Embed { table } => vec![table],
+            Op::Linear { parts } => parts.iter().map(|part| part.weight).collect(),
+            _ => Vec::new(),
+        };
+        for id in matrices {
+            usage[id.0 as usize] = Usage::Matrix;
+        }
+    }
+    usage
+}
+
+/// Takes the memory of all matrices in one mapping, so that small ones share huge pages.
+fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendError> {
+    let used = |wanted: Usage| {
+        let pairs = program.weights.iter().zip(usage);
+        pairs.filter(move |(_, usage)| **usage == wanted).map(|(desc, _)| desc)
+    };
+    let mut bytes = 0;
+    for desc in used(Usage::Matrix) {
+        bytes += footprint(desc)?;
+    }
+    let mut arena = Arena::new(bytes)
+        .map_err(|_| BackendError::OutOfMemory { what: "packed weights".to_owned(), bytes: bytes as u64 })?;
+    let pairs = program.weights.iter().zip(usage);
+    pairs
+        .map(|(desc, usage)| match usage {
+            Usage::Unused => Ok(Weight::Unused),
+            Usage::Vector => Ok(Weight::Vector(Vec::new())),
+            Usage::Matrix => {
+                let (rows, columns) = (desc.rows() as usize, desc.columns() as usize);
+                let matrix = PackedMatrix::allocate(&mut arena, desc.dtype, rows, columns);
+                matrix.map(Weight::Matrix).map_err(|cause| failed(desc, &cause))
+            }
+        })
+        .collect()
+}
+
+fn footprint(desc: &WeightDesc) -> Result<usize, BackendError> {
+    let bytes = PackedMatrix::footprint(desc.dtype, desc.rows() as usize, desc.columns() as usize);
+    bytes.map_err(|cause| failed(desc, &cause))
+}
+
+fn decode_vector(desc: &WeightDesc, bytes: &[u8]) -> Result<Vec<f32>, BackendError> {
+    let mut values = vec![0.0; desc.columns() as usize * desc.rows() as usize];
+    match blocks::decode_row(desc.dtype, bytes, &mut values) {
+        Ok(()) => Ok(values),
+        Err(cause) => {
+            Err(BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) })
+        }
+    }
+}
+
+fn failed(desc: &WeightDesc, cause: &PackError) -> BackendError {
+    BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) }
+}
+
+/// A run of panels of one matrix, and how many panels of that matrix are still to be packed.
+struct Chunk<'a> {
+    id: WeightId,
+    packer: Packer<'a>,
+    panels: Range<usize>,
+    left: Arc<AtomicUsize>,
+}
+
+fn pack_all(weights: &mut [Weight], source: &dyn WeightSource, pool: &Pool) -> Result<(), BackendError> {
+    let mut chunks = Vec::new();
+    for (index, weight) in weights.iter_mut().enumerate() {
+        let Weight::Matrix(matrix) = weight else { continue };
+        let panels = matrix.panels();
+        let left = Arc::new(AtomicUsize::new(panels));
+        let packer = matrix.packer();
+        for first in (0..panels).step_by(PACK_CHUNK) {
+            let panels = first..panels.min(first + PACK_CHUNK);
+            chunks.push(Chunk { id: WeightId(index as u32), packer, panels, left: Arc::clone(&left) });
+        }
+    }
+    let next = ChunkCounter::default();
+    let failure: Mutex<Option<String>> = Mutex::new(None);
+    pool.run(&|_, _| {
+        while let Some(range) = next.claim(chunks.len(), 1) {
+            for chunk in &chunks[range] {
+                if let Err(cause) = chunk.pack(source) {
+                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
+                    failure.get_or_insert(format!("weight {}: {cause}", chunk.id.0));
+                }
+            }
+        }
+    });
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        None => Ok(()),
+        Some(reason) => Err(BackendError::Device { backend: NAME.to_owned(), reason }),
+    }
+}
+
+impl Chunk<'_> {
+    fn pack(&self, source: &dyn WeightSource) -> Result<(), PackError> {
+        self.packer.pack_panels(source.bytes(self.id), self.panels.clone())?;
+        let packed = self.panels.len();
+        if self.left.fetch_sub(packed, Ordering::AcqRel) == packed {
+            source.release(self.id);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+use std::io;
+
+use minfer_cpu::IsaError;
+use minfer_formats::gguf::GgufError;
+use minfer_graph::{ExecutorError, KvSpecError};
+use minfer_models::ModelError;
+use minfer_text::{TemplateError, TokenizerError};
+
+/// Why a model could not be made ready.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file is not a model file that can be read.
+    #[error(transparent)]
+    File(#[from] GgufError),
+    /// The file's contents are no model that this build runs.
+    #[error("{path}: {cause}")]
+    Model {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: ModelError,
+    },
+    /// The file's tokenizer cannot be built.
+    #[error("{path}: tokenizer: {cause}")]
+    Tokenizer {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: TokenizerError,
+    },
+    /// The chat template cannot be compiled.
+    #[error("{path}: {cause}")]
+    Template {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: TemplateError,
+    },
+    /// The vocabulary and the model's embedding table differ.
+    #[error("{path}: the tokenizer has {tokens} tokens, the model's embedding table {rows} rows")]
+    VocabularySize {
+        /// The file.
+        path: String,
+        /// Tokens of the tokenizer.
+        tokens: usize,
+        /// Rows of the table.
+        rows: u32,
+    },
+    /// The KV cache cannot have this form.
+    #[error(transparent)]
+    Kv(#[from] KvSpecError),
+    /// A context longer than the model's.
+    #[error("a context of {asked} positions is asked for, the model has {most}; longer needs --rope-scaling")]
+    ContextTooLong {
+        /// What was asked for.
+        asked: u32,
+        /// The model's own.
+        most: u32,
+    },
+    /// A setting of zero where at least one is needed.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// What is asked for does not fit into memory.
+    #[error(
+        "not enough memory: weights {weights} + KV cache {kv} + workspace {workspace} bytes, {available} bytes are \
+         available{advice}"
+    )]
+    Memory {
+        /// Bytes of packed weights.
+        weights: u64,
+        /// Bytes of the KV cache at its full extent.
+        kv: u64,
+        /// Bytes of activations.
+        workspace: u64,
+        /// Bytes that can be taken.
+        available: u64,
+        /// What would help.
+        advice: &'static str,
+    },
+    /// The instruction set is unknown or absent.
+    #[error(transparent)]
+    Isa(#[from] IsaError),
+    /// The operating system refused threads.
+    #[error("{threads} threads: {cause}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// What it said.
+        cause: io::Error,
+    },
+    /// The graphs could not be made ready.
+    #[error(transparent)]
+    Executor(#[from] ExecutorError),
+}

@@ -1,0 +1,84 @@
+use std::path::{Path, PathBuf};
+
+use minfer_formats::gguf;
+use minfer_models::{Model, ModelOptions};
+use minfer_text::{ChatTemplate, Tokenizer};
+
+use crate::LoadError;
+use crate::vocabulary::{CHAT_TEMPLATE, tokenizer_spec};
+
+/// A model file, opened and checked; no weight is read yet.
+#[derive(Debug)]
+pub struct ModelFile {
+    path: PathBuf,
+    file: gguf::File,
+}
+
+impl ModelFile {
+    /// Maps the file and checks its header.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is no sound model file.
+    pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
+        Ok(ModelFile { path: path.to_owned(), file: gguf::File::open(path)? })
+    }
+
+    /// Checks the header of a file that is in memory.
+    ///
+    /// # Errors
+    /// It is no sound model file.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<ModelFile, LoadError> {
+        Ok(ModelFile { path: PathBuf::from("(memory)"), file: gguf::File::parse(bytes)? })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Metadata and tensors.
+    pub fn gguf(&self) -> &gguf::File {
+        &self.file
+    }
+
+    /// The file as a model: its numbers, its graphs, its tensors checked.
+    ///
+    /// # Errors
+    /// The family is not read, or metadata or tensors are not what it needs.
+    pub fn model(&self, options: &ModelOptions) -> Result<Model, LoadError> {
+        Model::read(&self.file, options).map_err(|cause| LoadError::Model { path: self.name(), cause })
+    }
+
+    /// The file's tokenizer; `pre` takes the place of its pre-tokenizer's name.
+    ///
+    /// # Errors
+    /// The file has none that this build knows, or one that is not sound.
+    pub fn tokenizer(&self, pre: Option<&str>) -> Result<Tokenizer, LoadError> {
+        let spec = tokenizer_spec(self.file.metadata(), pre)?;
+        Tokenizer::new(spec).map_err(|cause| LoadError::Tokenizer { path: self.name(), cause })
+    }
+
+    /// The file's own chat template, or the one given in its place; `None` where there is neither.
+    ///
+    /// # Errors
+    /// The template is not sound.
+    pub fn chat_template(
+        &self,
+        tokenizer: &Tokenizer,
+        given: Option<&str>,
+    ) -> Result<Option<ChatTemplate>, LoadError> {
+        let own = self.file.metadata().string(CHAT_TEMPLATE)?;
+        let Some(source) = given.or(own) else { return Ok(None) };
+        let spelling =
+            |id: Option<u32>| id.map(|id| String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned());
+        let (bos, eos) = (spelling(tokenizer.bos()), spelling(tokenizer.eos()));
+        ChatTemplate::new(source, bos.as_deref(), eos.as_deref())
+            .map(Some)
+            .map_err(|cause| LoadError::Template { path: self.name(), cause })
+    }
+
+    /// The path as text, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}

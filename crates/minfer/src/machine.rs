@@ -1,0 +1,61 @@
+use std::sync::Arc;
+
+use minfer_cpu::{CpuBackend, Isa, Pool};
+use minfer_graph::Backend;
+
+use crate::LoadError;
+
+/// How to use the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MachineOptions {
+    /// Threads of the compute pool; absent: one for each physical core that this process may use.
+    pub threads: Option<usize>,
+    /// Instruction set; absent: the widest that the processor has.
+    pub isa: Option<Isa>,
+}
+
+/// What a machine has once, lent to every engine in the process.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    isa: Isa,
+    pool: Arc<Pool>,
+}
+
+impl Machine {
+    /// Starts the compute pool.
+    ///
+    /// # Errors
+    /// The processor lacks the instruction set, or a thread was refused.
+    pub fn new(options: &MachineOptions) -> Result<Machine, LoadError> {
+        let isa = Isa::choose(options.isa.map_or("auto", Isa::name))?;
+        let threads = options.threads.unwrap_or_else(physical_cores);
+        let pool = Pool::new(threads).map_err(|cause| LoadError::Threads { threads, cause })?;
+        Ok(Machine { isa, pool: Arc::new(pool) })
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// Threads of the compute pool.
+    pub fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+
+    /// The compute pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The backend that runs graphs on this machine.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        Arc::new(CpuBackend::new(self.isa, Arc::clone(&self.pool)))
+    }
+}
+
+/// Physical cores, but not more than this process may use.
+fn physical_cores() -> usize {
+    let allowed = std::thread::available_parallelism().map_or(1, usize::from);
+    num_cpus::get_physical().clamp(1, allowed)
+}

@@ -1,0 +1,46 @@
+use std::collections::HashSet;
+
+use minfer_graph::{Graph, Op, Program, WeightId};
+
+/// What of a model's weights one token needs: the measure of a benchmark's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightTraffic {
+    /// Bytes, as the file stores them, of every matrix that a decoded token multiplies with.
+    pub bytes: u64,
+    /// Multiply-accumulates of the body for each token.
+    pub body_products: u64,
+    /// Multiply-accumulates of the head for each row of logits.
+    pub head_products: u64,
+}
+
+impl WeightTraffic {
+    /// Counts the linear operations of a program.
+    pub fn of(program: &Program) -> WeightTraffic {
+        let (body, head) = (matrices(&program.body), matrices(&program.head));
+        let products = |ids: &[WeightId]| ids.iter().map(|&id| elements(program, id)).sum();
+        let distinct: HashSet<WeightId> = body.iter().chain(&head).copied().collect();
+        let stored = |id: WeightId| {
+            let weight = program.weight(id);
+            let row = weight.dtype.row_bytes(u64::from(weight.columns()));
+            u64::from(weight.rows()) * row.expect("the program was verified")
+        };
+        WeightTraffic {
+            bytes: distinct.into_iter().map(stored).sum(),
+            body_products: products(&body),
+            head_products: products(&head),
+        }
+    }
+}
+
+fn elements(program: &Program, id: WeightId) -> u64 {
+    let weight = program.weight(id);
+    u64::from(weight.rows()) * u64::from(weight.columns())
+}
+
+fn matrices(graph: &Graph) -> Vec<WeightId> {
+    let parts = graph.nodes.iter().filter_map(|node| match &node.op {
+        Op::Linear { parts } => Some(parts.iter().map(|part| part.weight)),
+        _ => None,
+    });
+    parts.flatten().collect()
+}
