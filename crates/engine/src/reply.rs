@@ -89,24 +89,26 @@ pub(crate) struct Reply {
     sink: Box<dyn EventSink>,
     /// Requests that were accepted and have not ended.
     live: Arc<AtomicUsize>,
+    /// The sink said that nobody listens.
+    gone: bool,
     ended: bool,
 }
 
 impl Reply {
     /// `live` counts this request already.
     pub(crate) fn new(id: RequestId, sink: Box<dyn EventSink>, live: Arc<AtomicUsize>) -> Reply {
-        Reply { id, sink, live, ended: false }
+        Reply { id, sink, live, gone: false, ended: false }
     }
 
     /// Sends news that is not the last.
     pub(crate) fn send(&mut self, event: Event) {
         debug_assert!(!event.is_terminal(), "a terminal event goes through end()");
-        self.sink.send(event);
+        self.gone |= !self.sink.send(event);
     }
 
     /// Whether nobody listens any more.
     pub(crate) fn is_closed(&self) -> bool {
-        self.sink.is_closed()
+        self.gone || self.sink.is_closed()
     }
 
     /// Sends the terminal event; the request no longer counts as live when the client hears of it.

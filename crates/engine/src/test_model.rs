@@ -180,8 +180,11 @@ impl Answer {
     }
 
     pub(crate) fn tokens(&self) -> Vec<&Token> {
-        let token = |event| if let &Event::Token(ref token) = event { Some(token) } else { None };
-        self.events.iter().filter_map(token).collect()
+        let tokens = self.events.iter().filter_map(|event| match event {
+            Event::Token(token) => Some(token),
+            _ => None,
+        });
+        tokens.collect()
     }
 
     pub(crate) fn ids(&self) -> Vec<u32> {

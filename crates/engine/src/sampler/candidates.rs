@@ -45,7 +45,7 @@ enum Form {
 
 /// Probability mass of the best candidate. Masses are whole numbers, so that a sum is the same in every order; tokens
 /// less probable than the best by more than this factor have none.
-const UNIT: f32 = (1u64 << 43) as f32;
+const UNIT: f64 = (1u64 << 43) as f64;
 
 impl<'a> Candidates<'a> {
     /// All tokens.
@@ -164,9 +164,7 @@ impl<'a> Candidates<'a> {
         if highest == f32::NEG_INFINITY {
             return Err(SampleError::AllMasked);
         }
-        let mut masses = std::mem::take(&mut self.scratch.masses);
-        masses.clear();
-        self.for_each(|candidate| masses.push(mass(candidate.logit, highest)));
+        let masses = self.masses(highest);
         let total: u64 = masses.iter().sum();
         let mut left = ((u128::from(draw) * u128::from(total)) >> 64) as u64;
         let chosen = masses.iter().position(|&mass| {
@@ -182,6 +180,20 @@ impl<'a> Candidates<'a> {
         })
     }
 
+    /// Shares of all candidates in order, beside one of the highest logit. The list goes back to the scratch.
+    pub(super) fn masses(&mut self, highest: f32) -> Vec<u64> {
+        let mut masses = std::mem::take(&mut self.scratch.masses);
+        masses.clear();
+        match self.dense() {
+            Some(logits) => masses.extend(logits.iter().map(|&logit| mass(logit, highest))),
+            None => {
+                let list = self.scratch.list.iter();
+                masses.extend(list.map(|candidate| mass(candidate.logit, highest)));
+            }
+        }
+        masses
+    }
+
     /// Makes the copy that changes go to.
     fn edit(&mut self) -> &mut [f32] {
         if self.form == Form::Untouched {
@@ -194,8 +206,12 @@ impl<'a> Candidates<'a> {
 }
 
 /// A candidate's share beside the best one's.
-pub(super) fn mass(logit: f32, highest: f32) -> u64 {
-    (exp(logit - highest) * UNIT) as u64
+#[inline]
+fn mass(logit: f32, highest: f32) -> u64 {
+    /// Added to a smaller number it leaves that number, rounded, in the low bits.
+    const ROUND: f64 = (1u64 << 52) as f64;
+    let share = f64::from(exp(logit - highest)) * UNIT;
+    (share + ROUND).to_bits() & ((1 << 52) - 1)
 }
 
 /// The highest of all logits.

@@ -11,7 +11,7 @@ pub(super) const LANES: usize = 16;
 pub(super) fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, to nearest even.
     const ROUND: f32 = 12_582_912.0;
-    let clamped = if x > -87.0 { x } else { -87.0 };
+    let clamped = x.max(-87.0);
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let whole = shifted - ROUND;
     let r = clamped - whole * 0.693_359_4;
@@ -24,7 +24,9 @@ pub(super) fn exp(x: f32) -> f32 {
     let p = p * r + 0.5;
     let p = p * (r * r) + r + 1.0;
     let power = f32::from_bits((shifted.to_bits().wrapping_sub(ROUND.to_bits()).wrapping_add(127)) << 23);
-    if x > -87.0 { p * power } else { 0.0 }
+    // A mask, because a branch would keep the compiler from working on many lanes at once.
+    let mask = u32::from(x > -87.0).wrapping_neg();
+    f32::from_bits((p * power).to_bits() & mask)
 }
 
 #[cfg(test)]

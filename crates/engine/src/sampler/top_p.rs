@@ -1,7 +1,7 @@
 //! The most probable tokens that together reach a probability: nucleus sampling (Holtzman et al., "The Curious Case of
 //! Neural Text Degeneration", 2019).
 
-use super::candidates::{Candidate, Candidates, mass};
+use super::candidates::{Candidate, Candidates};
 
 /// Buckets of logits below the best one: finer than a token is likely to share with many others, few enough to sum.
 const BUCKETS: usize = 1024;
@@ -20,10 +20,13 @@ pub(super) fn apply(candidates: &mut Candidates<'_>, top_p: f32) {
 /// The least probable token of the smallest set of best ones whose mass reaches `top_p`; at least the best token.
 ///
 /// Sums masses by bucket of logit first, so that only one bucket needs to be put in order.
-fn last_of_nucleus(candidates: &Candidates<'_>, top_p: f32, highest: f32) -> Candidate {
+fn last_of_nucleus(candidates: &mut Candidates<'_>, top_p: f32, highest: f32) -> Candidate {
+    let masses = candidates.masses(highest);
     let mut buckets = vec![0u64; BUCKETS];
+    let mut index = 0;
     candidates.for_each(|candidate| {
-        buckets[bucket(candidate.logit, highest)] += mass(candidate.logit, highest);
+        buckets[bucket(candidate.logit, highest)] += masses[index];
+        index += 1;
     });
     let total: u64 = buckets.iter().sum();
     let wanted = ((f64::from(top_p) * total as f64).ceil() as u64).clamp(1, total);
@@ -34,18 +37,21 @@ fn last_of_nucleus(candidates: &Candidates<'_>, top_p: f32, highest: f32) -> Can
         reaches
     });
     let crossing = crossing.expect("all buckets together reach what is wanted");
-    let mut bucket_list = Vec::new();
+    let mut members: Vec<(Candidate, u64)> = Vec::new();
+    let mut index = 0;
     candidates.for_each(|candidate| {
-        if candidate.logit > f32::NEG_INFINITY && bucket(candidate.logit, highest) == crossing {
-            bucket_list.push(candidate);
+        if bucket(candidate.logit, highest) == crossing {
+            members.push((candidate, masses[index]));
         }
+        index += 1;
     });
-    bucket_list.sort_unstable_by(Candidate::order);
-    let last = bucket_list.iter().position(|candidate| {
-        before += mass(candidate.logit, highest);
+    candidates.scratch.masses = masses;
+    members.sort_unstable_by(|a, b| a.0.order(&b.0));
+    let last = members.iter().position(|(_, mass)| {
+        before += mass;
         before >= wanted
     });
-    bucket_list[last.expect("the bucket reaches what is wanted")]
+    members[last.expect("the bucket reaches what is wanted")].0
 }
 
 /// The bucket of a logit; a lower logit is never in an earlier one.

@@ -5,7 +5,7 @@ use super::STALLED_STEPS;
 use crate::event::{Event, FinishReason, Progress, PromptRow, StopCause};
 use crate::kv::Placement;
 use crate::test_model::{Answer, Bench, END, Shape, eloquent, greedy, scripted};
-use crate::{EngineConfig, EngineError, PromptLogprobs, Request, SamplingParams, SubmitError};
+use crate::{EngineConfig, EngineError, EventSink, PromptLogprobs, Request, SamplingParams, SubmitError};
 
 fn bench(backend: &NullBackend) -> Bench {
     Bench::new(backend, Shape::default())
@@ -305,6 +305,26 @@ mod leaving {
             assert_eq!((bench.stats().cancelled, bench.stats().tokens_fed), (1, fed));
             bench.assert_idle();
         }
+    }
+
+    #[test]
+    fn a_sink_that_takes_no_more_is_a_client_that_is_gone() {
+        struct Deaf;
+        impl EventSink for Deaf {
+            fn send(&mut self, _event: Event) -> bool {
+                false
+            }
+
+            fn is_closed(&self) -> bool {
+                false
+            }
+        }
+        let mut bench = bench(&scripted(3, "abcdef"));
+        let sequence = bench.admission.accept(greedy(&[1; 3]), Deaf).unwrap();
+        bench.worker.accept(sequence);
+        bench.drain();
+        assert_eq!((bench.stats().steps, bench.stats().cancelled), (1, 1));
+        bench.assert_idle();
     }
 
     #[test]
