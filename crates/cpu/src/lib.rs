@@ -15,6 +15,7 @@ mod memory;
 mod ops;
 mod pack;
 mod quantise;
+pub mod speed;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
 mod threads;
 

@@ -1,4 +1,6 @@
 //! Portable lanes: the definition of what every other instruction set must give.
+//!
+//! Operations that are long in portable code stay functions: kernels unroll them by the hundred.
 
 use half::{bf16, f16};
 
@@ -45,6 +47,11 @@ impl Simd for Scalar {
     type U8 = [u8; 4 * LANES];
     const REGISTERS: usize = 8;
 
+    #[inline(never)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
+
     #[inline(always)]
     fn splat(self, value: f32) -> Self::F32 {
         [value; LANES]
@@ -60,12 +67,12 @@ impl Simd for Scalar {
         *to = value;
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn load_f16(self, from: &[u16; LANES]) -> Self::F32 {
         map(*from, |bits| f16::from_bits(bits).to_f32_const())
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn store_f16(self, value: Self::F32, to: &mut [u16; LANES]) {
         *to = map(value, |number| f16::from_f32_const(number).to_bits());
     }
@@ -105,7 +112,7 @@ impl Simd for Scalar {
         zip(a, b, |a, b| a / b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         let mut out = c;
         for lane in 0..LANES {
@@ -218,17 +225,17 @@ impl Simd for Scalar {
         *from
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn low_nibbles(self, a: Self::U8) -> Self::U8 {
         a.map(|byte| byte & 15)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn high_nibbles(self, a: Self::U8) -> Self::U8 {
         a.map(|byte| byte >> 4)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
         let mut out = a;
         for (index, byte) in out.iter_mut().enumerate() {
@@ -239,7 +246,7 @@ impl Simd for Scalar {
         out
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn or_bit_pairs(self, a: Self::U8, pairs: &[u8; LANES]) -> Self::U8 {
         let mut out = a;
         for (index, byte) in out.iter_mut().enumerate() {
@@ -248,7 +255,7 @@ impl Simd for Scalar {
         out
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32 {
         let mut out = accumulator;
         for lane in 0..LANES {
@@ -269,7 +276,7 @@ impl Simd for Scalar {
         *to = value;
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8 {
         let mut out = a;
         for (byte, pair) in out.iter_mut().zip(pairs) {
@@ -278,7 +285,7 @@ impl Simd for Scalar {
         out
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn largest_magnitude(self, low: Self::F32, high: Self::F32) -> f32 {
         // Magnitudes are ordered as their bits are, with what is not a number above all.
         let largest = low

@@ -162,6 +162,9 @@ pub(crate) trait Simd: Copy {
     /// Vectors of sixteen f32 that the registers hold; the size of register tiles follows from it.
     const REGISTERS: usize;
 
+    /// Runs a kernel as a function of its own: register tiles keep their registers only in small functions.
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
+
     /// `value` in every lane.
     fn splat(self, value: f32) -> Self::F32;
     /// Lanes in order.

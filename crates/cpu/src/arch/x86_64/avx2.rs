@@ -125,6 +125,16 @@ impl Simd for Avx2 {
     const REGISTERS: usize = 8;
 
     #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        #[inline(never)]
+        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,popcnt")]
+        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        unsafe { compiled(self, kernel) }
+    }
+
+    #[inline(always)]
     fn splat(self, value: f32) -> Self::F32 {
         let half = unsafe { _mm256_set1_ps(value) };
         Pair(half, half)

@@ -90,6 +90,25 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     const REGISTERS: usize = 32;
 
     #[inline(always)]
+    fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
+        #[inline(never)]
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt"
+        )]
+        fn compiled<const PAIRS: bool, K: Kernel>(simd: Lanes512<PAIRS>, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        #[inline(never)]
+        #[target_feature(
+            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2,popcnt"
+        )]
+        fn compiled_pairs<const PAIRS: bool, K: Kernel>(simd: Lanes512<PAIRS>, kernel: K) -> K::Output {
+            kernel.run(simd)
+        }
+        if PAIRS { unsafe { compiled_pairs(self, kernel) } } else { unsafe { compiled(self, kernel) } }
+    }
+
+    #[inline(always)]
     fn splat(self, value: f32) -> __m512 {
         unsafe { _mm512_set1_ps(value) }
     }

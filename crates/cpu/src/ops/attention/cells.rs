@@ -80,17 +80,17 @@ impl<'a> HeadCells<'a> {
             KvFormat::BF16 if in_place => Tile::BF16(self.k_in_place(self.cells.pairs, start, dim / 2)),
             KvFormat::F32 => {
                 self.copy_k(self.cells.singles, start..end, dim, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: TILE })
+                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0 })
             }
             KvFormat::F16 => {
                 self.copy_k(self.cells.halves, start..end, dim, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: TILE })
+                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0 })
             }
             KvFormat::BF16 => {
                 self.copy_k(self.cells.pairs, start..end, dim / 2, pairs, |from, to| {
                     to.copy_from_slice(from)
                 });
-                Tile::BF16(Matrix { values: pairs, stride: TILE })
+                Tile::BF16(Matrix { values: pairs, stride: TILE, column: 0, first: 0 })
             }
         }
     }
@@ -98,8 +98,9 @@ impl<'a> HeadCells<'a> {
     #[inline(always)]
     fn k_in_place<T: Copy>(&self, memory: SharedSlice<'a, T>, start: usize, steps: usize) -> Matrix<'a, T> {
         let stride = self.block_tokens();
-        let base = self.base(start, KvSide::K, size_of::<T>()) + start % stride;
-        Matrix { values: memory.get(base..base + (steps - 1) * stride + TILE), stride }
+        let base = self.base(start, KvSide::K, size_of::<T>());
+        let values = memory.get(base..base + steps * stride);
+        Matrix { values, stride, column: start % stride, first: 0 }
     }
 
     #[inline(always)]
@@ -145,15 +146,15 @@ impl<'a> HeadCells<'a> {
             KvFormat::BF16 if in_place => Tile::BF16(self.v_in_place(self.cells.pairs, start, TILE / 2)),
             KvFormat::F32 => {
                 self.copy_v(self.cells.singles, start, seen, 1, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: width })
+                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0 })
             }
             KvFormat::F16 => {
                 self.copy_v(self.cells.halves, start, seen, 1, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: width })
+                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0 })
             }
             KvFormat::BF16 => {
                 self.copy_v(self.cells.pairs, start, seen, 2, pairs, |from, to| to.copy_from_slice(from));
-                Tile::BF16(Matrix { values: pairs, stride: width })
+                Tile::BF16(Matrix { values: pairs, stride: width, column: 0, first: 0 })
             }
         }
     }
@@ -163,7 +164,7 @@ impl<'a> HeadCells<'a> {
         let stride = self.group.v_dim as usize;
         let step = start % self.block_tokens() * steps / TILE;
         let base = self.base(start, KvSide::V, size_of::<T>()) + step * stride;
-        Matrix { values: memory.get(base..base + steps * stride), stride }
+        Matrix { values: memory.get(base..base + steps * stride), stride, column: 0, first: 0 }
     }
 
     /// Copies the rows of seen positions, `together` positions a row.

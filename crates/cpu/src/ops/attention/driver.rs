@@ -7,9 +7,9 @@ use minfer_graph::KvFormat;
 
 use super::cells::{HeadCells, Tile};
 use super::plan::{Block, Fold, Item, partial_floats};
-use super::products::{Matrix, accumulate, blocks, scores};
-use super::scratch::AttentionScratch;
-use super::softmax::{Scores, softmax_row};
+use super::products::{Matrix, Values, blocks, scores};
+use super::scratch::{AttentionScratch, Seen};
+use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
 use super::{AttentionArgs, SPAN, TILE, visible};
 use crate::arch::{Kernel, LANES, Simd};
@@ -47,33 +47,36 @@ impl Queries<'_, '_> {
         (self.block.rows.start + row / heads, self.block.heads.start + row % heads)
     }
 
-    /// Positions that a virtual row sees.
-    fn seen(&self, row: usize) -> Range<usize> {
+    /// Positions that a query row of the block sees.
+    fn seen(&self, query: usize) -> Range<usize> {
         let batch = self.args.batch;
         let length = batch.sequences[self.block.sequence].length();
-        visible(self.args.spec.mask, batch.positions[self.place(row).0], length)
-    }
-
-    /// Positions of a range that a virtual row sees, counted from the range's start.
-    fn seen_in(&self, row: usize, range: &Range<usize>) -> Range<usize> {
-        let seen = self.seen(row);
-        let (start, end) = (seen.start.max(range.start), seen.end.min(range.end));
-        start.max(range.start).min(range.end) - range.start..end.max(start).min(range.end) - range.start
+        visible(self.args.spec.mask, batch.positions[self.block.rows.start + query], length)
     }
 
     /// The virtual rows that see something of a range: neighbours.
     fn active(&self, range: &Range<usize>) -> Range<usize> {
-        let heads = self.block.heads.len();
-        let sees = |query: usize| !self.seen_in(query * heads, range).is_empty();
-        let queries = self.block.rows.len();
-        let first = (0..queries).find(|&query| sees(query)).unwrap_or(queries);
-        let end = (first..queries).find(|&query| !sees(query)).unwrap_or(queries);
+        let (heads, queries) = (self.block.heads.len(), self.block.rows.len());
+        let first = (0..queries).find(|&query| self.seen(query).end > range.start).unwrap_or(queries);
+        let end = (first..queries).find(|&query| self.seen(query).start >= range.end).unwrap_or(queries);
         first * heads..end * heads
     }
 
-    /// All positions of a range that some of the rows see, counted from the range's start.
-    fn union(&self, rows: &Range<usize>, range: &Range<usize>) -> Range<usize> {
-        self.seen_in(rows.start, range).start..self.seen_in(rows.end - 1, range).end
+    /// All positions that some of the rows see.
+    fn union(&self, rows: &Range<usize>) -> Range<usize> {
+        let heads = self.block.heads.len();
+        self.seen(rows.start / heads).start..self.seen((rows.end - 1) / heads).end
+    }
+
+    /// What some rows see of a tile.
+    fn fill_seen(&self, rows: &Range<usize>, tile: &Range<usize>, seen: &mut [Seen]) {
+        let heads = self.block.heads.len();
+        for query in rows.start / heads..rows.end / heads {
+            let all = self.seen(query);
+            let (start, end) = (all.start.max(tile.start), all.end.min(tile.end));
+            seen[query * heads..(query + 1) * heads]
+                .fill(Seen { start: start - tile.start, end: end - tile.start });
+        }
     }
 
     fn width(&self) -> usize {
@@ -135,21 +138,26 @@ impl Kernel for RunFold<'_, '_> {
     }
 }
 
-/// Copies the block's queries, rounded where K is bf16.
+/// Copies the block's queries, rounded where K is bf16, with the rows of a register tile side by side.
 #[inline(always)]
 fn load_queries(queries: &Queries<'_, '_>, scratch: &mut AttentionScratch) {
     let k_dim = queries.args.spec.k_dim as usize;
-    for row in 0..queries.count() {
-        let (batch_row, head) = queries.place(row);
-        let from = &queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim];
-        if queries.args.group.k_format == KvFormat::BF16 {
-            let to = &mut scratch.q_pairs.get_mut()[row * k_dim / 2..(row + 1) * k_dim / 2];
-            for (to, from) in to.iter_mut().zip(from.as_chunks::<2>().0) {
-                let [low, high] = from.map(|value| u32::from(bf16::from_f32_const(value).to_bits()));
-                *to = low | high << 16;
+    for tile in blocks(queries.count()) {
+        for row in tile.clone() {
+            let (batch_row, head) = queries.place(row);
+            let from = &queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim];
+            if queries.args.group.k_format == KvFormat::BF16 {
+                let to = &mut scratch.q_pairs.get_mut()[tile.start * (k_dim / 2) + row - tile.start..];
+                for (to, from) in to.iter_mut().step_by(tile.len()).zip(from.as_chunks::<2>().0) {
+                    let [low, high] = from.map(|value| u32::from(bf16::from_f32_const(value).to_bits()));
+                    *to = low | high << 16;
+                }
+            } else {
+                let to = &mut scratch.q.get_mut()[tile.start * k_dim + row - tile.start..];
+                for (to, from) in to.iter_mut().step_by(tile.len()).zip(from) {
+                    *to = *from;
+                }
             }
-        } else {
-            scratch.q.get_mut()[row * k_dim..(row + 1) * k_dim].copy_from_slice(from);
         }
     }
 }
@@ -163,8 +171,8 @@ fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scr
     if active.is_empty() {
         return;
     }
-    let seen = queries.union(&active, &span);
-    let (first, last) = (span.start + seen.start / TILE * TILE, span.start + seen.end);
+    let seen = queries.union(&active);
+    let (first, last) = (seen.start.max(span.start) / TILE * TILE, seen.end.min(span.end));
     for start in (first..last).step_by(TILE) {
         let tile = start..start + TILE;
         let rows = queries.active(&tile);
@@ -195,62 +203,57 @@ fn run_tile<S: Simd>(
         layer_index: args.layer_index,
         kv_head: queries.block.kv_head,
     };
-    let seen = queries.union(&rows, tile);
-    let AttentionScratch { q, q_pairs, scores, pairs, k, k_pairs, v, v_pairs, edge, tile: state, .. } =
-        scratch;
+    let AttentionScratch {
+        q, q_pairs, seen, scores, pairs, k, k_pairs, v, v_pairs, edge, tile: state, ..
+    } = scratch;
+    queries.fill_seen(&rows, tile, seen);
+    let all = seen[rows.start].start..seen[rows.end - 1].end;
     let scores = scores.get_mut().as_chunks_mut::<TILE>().0;
     let pairs = pairs.get_mut().as_chunks_mut::<{ TILE / 2 }>().0;
 
-    let end = tile.start + seen.end;
+    let end = tile.start + all.end;
     let k = cells.k_tile(simd, tile.start, end, rows.len(), k.get_mut(), k_pairs.get_mut());
-    score_rows(simd, queries, rows.clone(), q.get(), q_pairs.get(), k, scores);
+    score_rows(simd, queries, &rows, q.get(), q_pairs.get(), k, scores);
     let mut state = state.state_mut();
-    softmax_rows(simd, queries, tile, rows.clone(), scores, pairs, &mut state);
-    let v = cells.v_tile(simd, tile.start, seen, rows.len(), v.get_mut(), v_pairs.get_mut());
+    let rounded = args.group.v_format == KvFormat::BF16;
+    simd.outlined(Softmax {
+        how: Scores { scale: args.spec.scale.get(), cap: args.spec.softcap.map(|cap| cap.get()) },
+        seen: &seen[rows.clone()],
+        scores: &mut scores[rows.clone()],
+        pairs: if rounded { Some(&mut pairs[rows.clone()]) } else { None },
+        max: &mut state.max[rows.clone()],
+        sum: &mut state.sum[rows.clone()],
+    });
+    let v = cells.v_tile(simd, tile.start, all, rows.len(), v.get_mut(), v_pairs.get_mut());
     let probabilities = Probabilities { scores, pairs };
-    add_values(simd, queries, tile, rows, probabilities, v, edge.get_mut(), state.acc);
+    add_values(simd, queries, seen, &rows, probabilities, v, edge.get_mut(), state.acc);
 }
 
+/// Raw scores of the register tiles in which some rows lie.
 #[inline(always)]
 fn score_rows<S: Simd>(
     simd: S,
     queries: &Queries<'_, '_>,
-    rows: Range<usize>,
+    rows: &Range<usize>,
     q: &[f32],
     q_pairs: &[u32],
     k: Tile<'_>,
     out: &mut [[f32; TILE]],
 ) {
     let dim = queries.args.spec.k_dim as usize;
-    let out = &mut out[rows.clone()];
-    match k {
-        Tile::F32(k) => scores(simd, &q[rows.start * dim..rows.end * dim], dim, k, out),
-        Tile::F16(k) => scores(simd, &q[rows.start * dim..rows.end * dim], dim, k, out),
-        Tile::BF16(k) => {
-            let steps = dim / 2;
-            scores(simd, &q_pairs[rows.start * steps..rows.end * steps], steps, k, out);
+    for block in blocks(queries.count()).filter(|block| overlap(block, rows)) {
+        let out = &mut out[block.clone()];
+        let factors = block.start * dim..block.end * dim;
+        match k {
+            Tile::F32(k) => scores(simd, &q[factors], k, out),
+            Tile::F16(k) => scores(simd, &q[factors], k, out),
+            Tile::BF16(k) => scores(simd, &q_pairs[factors.start / 2..factors.end / 2], k, out),
         }
     }
 }
 
-#[inline(always)]
-fn softmax_rows<S: Simd>(
-    simd: S,
-    queries: &Queries<'_, '_>,
-    tile: &Range<usize>,
-    rows: Range<usize>,
-    scores: &mut [[f32; TILE]],
-    pairs: &mut [[u32; TILE / 2]],
-    state: &mut StateMut<'_>,
-) {
-    let spec = queries.args.spec;
-    let how = Scores { scale: spec.scale.get(), cap: spec.softcap.map(|cap| cap.get()) };
-    let rounded = queries.args.group.v_format == KvFormat::BF16;
-    for row in rows {
-        let seen = queries.seen_in(row, tile);
-        let pairs = if rounded { Some(&mut pairs[row]) } else { None };
-        (state.max[row], state.sum[row]) = softmax_row(simd, how, &mut scores[row], seen, pairs);
-    }
+fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
 }
 
 /// The probabilities of a tile's rows in both forms.
@@ -265,85 +268,73 @@ struct Probabilities<'a> {
 fn add_values<S: Simd>(
     simd: S,
     queries: &Queries<'_, '_>,
-    tile: &Range<usize>,
-    rows: Range<usize>,
+    seen: &[Seen],
+    rows: &Range<usize>,
     probabilities: Probabilities<'_>,
     v: Tile<'_>,
     edge: &mut [u32],
     acc: &mut [f32],
 ) {
     let width = queries.width();
-    let mut first = rows.start;
-    for count in blocks(rows.len()) {
-        let rows = first..first + count;
-        first += count;
-        acc[rows.start * width..rows.end * width].fill(0.0);
-        let runs = Runs::new(queries, tile, rows);
+    for block in blocks(queries.count()).filter(|block| overlap(block, rows)) {
+        let block = block.start.max(rows.start)..block.end.min(rows.end);
+        let runs = Runs::new(&seen[block.clone()]);
+        let mut fresh = runs.start_together();
+        if !fresh {
+            acc[block.start * width..block.end * width].fill(0.0);
+        }
         for (rows, positions) in runs {
-            let acc = &mut acc[rows.start * width..rows.end * width];
+            let rows = block.start + rows.start..block.start + rows.end;
+            let out = &mut acc[rows.start * width..rows.end * width];
             match v {
                 Tile::F32(v) => {
-                    accumulate(
-                        simd,
-                        probabilities.scores[rows].as_flattened(),
-                        TILE,
-                        v,
-                        positions,
-                        acc,
-                        width,
-                    );
+                    let factors = &probabilities.scores[rows];
+                    Values { factors, v, steps: positions, fresh, out, width }.add(simd);
                 }
                 Tile::F16(v) => {
-                    accumulate(
-                        simd,
-                        probabilities.scores[rows].as_flattened(),
-                        TILE,
-                        v,
-                        positions,
-                        acc,
-                        width,
-                    );
+                    let factors = &probabilities.scores[rows];
+                    Values { factors, v, steps: positions, fresh, out, width }.add(simd);
                 }
                 Tile::BF16(v) => {
-                    let factors = probabilities.pairs[rows].as_flattened();
-                    accumulate_pairs(simd, factors, v, positions, edge, acc, width);
+                    let factors = &probabilities.pairs[rows];
+                    add_pairs(simd, Values { factors, v, steps: 0..0, fresh, out, width }, positions, edge);
                 }
             }
+            fresh = false;
         }
     }
 }
 
 /// Runs of positions for some rows of a register tile, in an order that takes each row through its positions in order: what a
 /// row sees before the common part, the common part for all rows at once, what a row sees after it.
-struct Runs<'a, 'b> {
-    queries: &'b Queries<'a, 'b>,
-    tile: &'b Range<usize>,
-    rows: Range<usize>,
+struct Runs<'a> {
+    seen: &'a [Seen],
     common: Range<usize>,
     next: usize,
 }
 
-impl<'a, 'b> Runs<'a, 'b> {
-    fn new(queries: &'b Queries<'a, 'b>, tile: &'b Range<usize>, rows: Range<usize>) -> Runs<'a, 'b> {
-        // Bounds grow from row to row.
-        let start = queries.seen_in(rows.end - 1, tile).start.next_multiple_of(2);
-        let end = queries.seen_in(rows.start, tile).end;
-        // A common end inside of a pair is moved down unless all rows end there.
-        let same = queries.seen_in(rows.end - 1, tile).end == end;
-        let end = if same { end } else { end / 2 * 2 };
-        let same = queries.seen_in(rows.start, tile).start == queries.seen_in(rows.end - 1, tile).start;
-        let start = if same { queries.seen_in(rows.start, tile).start } else { start };
-        Runs { queries, tile, rows, common: start..end.max(start), next: 0 }
+impl<'a> Runs<'a> {
+    fn new(seen: &'a [Seen]) -> Runs<'a> {
+        // Bounds grow from row to row. A common bound inside of a pair is one of all rows.
+        let (first, last) = (seen[0], seen[seen.len() - 1]);
+        let start = if first.start == last.start { last.start } else { last.start.next_multiple_of(2) };
+        let end = if first.end == last.end { first.end } else { first.end / 2 * 2 };
+        Runs { seen, common: start..end.max(start), next: 0 }
+    }
+
+    /// Whether the first run is that of all rows.
+    fn start_together(&self) -> bool {
+        self.seen[0].start == self.common.start && !self.common.is_empty()
     }
 
     /// Part `index`: (rows, positions), perhaps without positions.
     fn part(&self, index: usize) -> (Range<usize>, Range<usize>) {
-        let count = self.rows.len();
+        let count = self.seen.len();
         if index == count {
-            return (self.rows.clone(), self.common.clone());
+            return (0..count, self.common.clone());
         }
-        let row = self.rows.start + if index < count { index } else { index - count - 1 };
-        let seen = self.queries.seen_in(row, self.tile);
+        let row = if index < count { index } else { index - count - 1 };
+        let seen = self.seen[row];
         let positions = if index < count {
             seen.start..seen.end.min(self.common.start)
         } else {
@@ -353,11 +344,11 @@ impl<'a, 'b> Runs<'a, 'b> {
     }
 }
 
-impl Iterator for Runs<'_, '_> {
+impl Iterator for Runs<'_> {
     type Item = (Range<usize>, Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.next <= 2 * self.rows.len() {
+        while self.next <= 2 * self.seen.len() {
             let (rows, positions) = self.part(self.next);
             self.next += 1;
             if !positions.is_empty() {
@@ -371,28 +362,27 @@ impl Iterator for Runs<'_, '_> {
 /// Pair dots over a run of positions. A pair of which the run has one half only counts the other half as zero, in V too: its
 /// cell may hold anything.
 #[inline(always)]
-fn accumulate_pairs<S: Simd>(
+fn add_pairs<S: Simd>(
     simd: S,
-    factors: &[u32],
-    v: Matrix<'_, u32>,
+    values: Values<'_, u32, { TILE / 2 }>,
     positions: Range<usize>,
     edge: &mut [u32],
-    acc: &mut [f32],
-    width: usize,
 ) {
+    let Values { factors, v, mut fresh, out, width, .. } = values;
     let last = positions.end.div_ceil(2);
     let mut pair = positions.start / 2;
     while pair < last {
         let mask = half_mask(pair, &positions);
-        let (matrix, end) = if mask == u32::MAX {
+        let (v, end) = if mask == u32::MAX {
             (v, positions.end / 2)
         } else {
             for (edge, word) in edge[..width].iter_mut().zip(&v.values[pair * v.stride..][..width]) {
                 *edge = word & mask;
             }
-            (Matrix { values: &edge[..width], stride: 0 }, pair + 1)
+            (Matrix { values: &edge[..width], stride: width, column: 0, first: pair }, pair + 1)
         };
-        accumulate(simd, factors, TILE / 2, matrix, pair..end, acc, width);
+        Values { factors, v, steps: pair..end, fresh, out, width }.add(simd);
+        fresh = false;
         pair = end;
     }
 }

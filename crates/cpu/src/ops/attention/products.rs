@@ -80,128 +80,129 @@ impl Stored for u32 {
     }
 }
 
-/// A matrix whose row `i` starts at `i * stride`.
+/// A matrix of which row `first` is the first stored; each row's lanes start `column` after it.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a, T> {
     pub(super) values: &'a [T],
     pub(super) stride: usize,
+    pub(super) column: usize,
+    pub(super) first: usize,
 }
 
-/// `R` rows of factors against `V` vectors of a matrix, over its rows `steps` in order, added to what is in `out`:
-/// `out[r][v] = out[r][v] + factors[r][step] * matrix[step][v]`, from zero with `FRESH`.
-struct RegisterTile<'a, E: Stored, const R: usize, const V: usize, const FRESH: bool> {
-    /// Rows, `factor_stride` apart.
-    factors: &'a [E::Factor],
-    factor_stride: usize,
-    matrix: Matrix<'a, E>,
-    /// First column of the matrix and of `out`.
+/// `R` rows of factors against `V` vectors of a matrix, over its rows `steps` in order:
+/// `acc[r][v] = fma(factor(step, r), matrix[step][v], acc[r][v])`.
+#[inline(always)]
+fn multiply<S: Simd, E: Stored, const R: usize, const V: usize>(
+    simd: S,
+    acc: &mut [[S::F32; V]; R],
+    matrix: Matrix<'_, E>,
     column: usize,
     steps: Range<usize>,
-    /// Rows, `out_stride` apart.
-    out: &'a mut [f32],
-    out_stride: usize,
+    factor: impl Fn(usize, usize) -> E::Factor,
+) {
+    let (stride, column) = (matrix.stride, matrix.column + column);
+    assert!(column + V * LANES <= stride, "columns of a register tile");
+    let values = &matrix.values[(steps.start - matrix.first) * stride..(steps.end - matrix.first) * stride];
+    for (row, step) in values.chunks_exact(stride).zip(steps) {
+        let lanes = row[column..column + V * LANES].as_chunks::<LANES>().0;
+        let mut vectors = [E::load(simd, &lanes[0]); V];
+        for v in 1..V {
+            vectors[v] = E::load(simd, &lanes[v]);
+        }
+        for r in 0..R {
+            let factor = E::splat(simd, factor(step, r));
+            for v in 0..V {
+                acc[r][v] = E::multiply_add(simd, acc[r][v], factor, vectors[v]);
+            }
+        }
+    }
 }
 
-impl<E: Stored, const R: usize, const V: usize, const FRESH: bool> Kernel for RegisterTile<'_, E, R, V, FRESH> {
+/// Vectors of some rows of a row-major matrix.
+#[inline(always)]
+fn load_rows<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    from: &[f32],
+    stride: usize,
+    column: usize,
+) -> [[S::F32; V]; R] {
+    let mut acc = [[simd.splat(0.0); V]; R];
+    for r in 0..R {
+        let lanes = from[r * stride + column..][..V * LANES].as_chunks::<LANES>().0;
+        for v in 0..V {
+            acc[r][v] = simd.load(&lanes[v]);
+        }
+    }
+    acc
+}
+
+/// Puts vectors of some rows into a row-major matrix.
+#[inline(always)]
+fn store_rows<S: Simd, const R: usize, const V: usize>(
+    simd: S,
+    acc: &[[S::F32; V]; R],
+    to: &mut [f32],
+    stride: usize,
+    column: usize,
+) {
+    for r in 0..R {
+        let lanes = to[r * stride + column..][..V * LANES].as_chunks_mut::<LANES>().0;
+        for v in 0..V {
+            simd.store(acc[r][v], &mut lanes[v]);
+        }
+    }
+}
+
+/// Scores of `R` rows for `V` vectors of positions.
+struct ScoreTile<'a, E: Stored, const R: usize, const V: usize> {
+    /// [step][R].
+    factors: &'a [E::Factor],
+    k: Matrix<'a, E>,
+    column: usize,
+    out: &'a mut [[f32; TILE]],
+}
+
+impl<E: Stored, const R: usize, const V: usize> Kernel for ScoreTile<'_, E, R, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let n = self.steps.len();
-        let mut rows: [&[E::Factor]; R] = [&[]; R];
-        for (r, row) in rows.iter_mut().enumerate() {
-            let start = r * self.factor_stride + self.steps.start;
-            *row = &self.factors[start..start + n];
-        }
+        let factors = self.factors.as_chunks::<R>().0;
         let mut acc = [[simd.splat(0.0); V]; R];
-        if !FRESH {
-            for r in 0..R {
-                let lanes = self.out[r * self.out_stride + self.column..][..V * LANES].as_chunks::<LANES>().0;
-                for v in 0..V {
-                    acc[r][v] = simd.load(&lanes[v]);
-                }
-            }
-        }
-        for step in 0..n {
-            let start = (self.steps.start + step) * self.matrix.stride + self.column;
-            let lanes = self.matrix.values[start..start + V * LANES].as_chunks::<LANES>().0;
-            let mut vectors = [E::load(simd, &lanes[0]); V];
-            for v in 1..V {
-                vectors[v] = E::load(simd, &lanes[v]);
-            }
-            for r in 0..R {
-                let factor = E::splat(simd, rows[r][step]);
-                for v in 0..V {
-                    acc[r][v] = E::multiply_add(simd, acc[r][v], factor, vectors[v]);
-                }
-            }
-        }
-        for r in 0..R {
-            let lanes = self.out[r * self.out_stride + self.column..][..V * LANES].as_chunks_mut::<LANES>().0;
-            for v in 0..V {
-                simd.store(acc[r][v], &mut lanes[v]);
-            }
-        }
+        multiply::<S, E, R, V>(simd, &mut acc, self.k, self.column, 0..factors.len(), |step, r| {
+            factors[step][r]
+        });
+        store_rows(simd, &acc, self.out.as_flattened_mut(), TILE, self.column);
     }
 }
 
-/// Rows of factors against all columns of a matrix.
-struct Product<'a, E: Stored> {
-    factors: &'a [E::Factor],
-    factor_stride: usize,
-    matrix: Matrix<'a, E>,
+/// Sums of `R` rows for `V` vectors of dims.
+struct ValueTile<'a, E: Stored, const N: usize, const R: usize, const V: usize> {
+    factors: &'a [[E::Factor; N]],
+    v: Matrix<'a, E>,
+    column: usize,
     steps: Range<usize>,
+    /// Whether the sums start at zero instead of what is in `out`.
+    fresh: bool,
+    /// Rows, `width` apart.
     out: &'a mut [f32],
-    /// Columns, and the distance of rows of `out`.
     width: usize,
 }
 
-impl<E: Stored> Product<'_, E> {
-    /// Up to [`ROWS`] rows in register tiles of as many columns as the registers hold.
-    #[inline(always)]
-    fn run<S: Simd, const FRESH: bool>(mut self, simd: S, rows: usize) {
-        let mut column = 0;
-        while column < self.width {
-            let left = (self.width - column) / LANES;
-            if is_wide::<S>() && left >= 4 {
-                self.columns::<S, 4, FRESH>(simd, rows, column);
-                column += 4 * LANES;
-            } else if is_wide::<S>() && left >= 2 {
-                self.columns::<S, 2, FRESH>(simd, rows, column);
-                column += 2 * LANES;
-            } else {
-                self.columns::<S, 1, FRESH>(simd, rows, column);
-                column += LANES;
-            }
-        }
-    }
+impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for ValueTile<'_, E, N, R, V> {
+    type Output = ();
 
     #[inline(always)]
-    fn columns<S: Simd, const V: usize, const FRESH: bool>(&mut self, simd: S, rows: usize, column: usize) {
-        match rows {
-            1 => simd.outlined(self.tile::<1, V, FRESH>(column)),
-            2 => simd.outlined(self.tile::<2, V, FRESH>(column)),
-            3 => simd.outlined(self.tile::<3, V, FRESH>(column)),
-            4 => simd.outlined(self.tile::<4, V, FRESH>(column)),
-            5 => simd.outlined(self.tile::<5, V, FRESH>(column)),
-            _ => simd.outlined(self.tile::<6, V, FRESH>(column)),
-        }
-    }
-
-    #[inline(always)]
-    fn tile<const R: usize, const V: usize, const FRESH: bool>(
-        &mut self,
-        column: usize,
-    ) -> RegisterTile<'_, E, R, V, FRESH> {
-        RegisterTile {
-            factors: self.factors,
-            factor_stride: self.factor_stride,
-            matrix: self.matrix,
-            column,
-            steps: self.steps.clone(),
-            out: self.out,
-            out_stride: self.width,
-        }
+    fn run<S: Simd>(self, simd: S) {
+        let factors: &[[E::Factor; N]; R] = self.factors.first_chunk().expect("factors of every row");
+        assert!(self.steps.end <= N, "steps of a tile");
+        let mut acc = if self.fresh {
+            [[simd.splat(0.0); V]; R]
+        } else {
+            load_rows(simd, self.out, self.width, self.column)
+        };
+        multiply::<S, E, R, V>(simd, &mut acc, self.v, self.column, self.steps, |step, r| factors[r][step]);
+        store_rows(simd, &acc, self.out, self.width, self.column);
     }
 }
 
@@ -211,50 +212,103 @@ const fn is_wide<S: Simd>() -> bool {
     S::REGISTERS >= 4 * ROWS + 5
 }
 
-/// Raw scores of a tile: `scores[r][position] = sum over steps of factors[r][step] * k[step][position]`, for neighbouring rows
-/// of `factors` and `scores`.
+/// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[step][r] * k[step][position]`, with the
+/// rows' factors side by side.
 #[inline(always)]
 pub(super) fn scores<S: Simd, E: Stored>(
     simd: S,
     factors: &[E::Factor],
-    steps: usize,
     k: Matrix<'_, E>,
-    scores: &mut [[f32; TILE]],
+    out: &mut [[f32; TILE]],
 ) {
-    let mut first = 0;
-    for rows in blocks(scores.len()) {
-        let product = Product {
-            factors: &factors[first * steps..(first + rows) * steps],
-            factor_stride: steps,
-            matrix: k,
-            steps: 0..steps,
-            out: scores[first..first + rows].as_flattened_mut(),
-            width: TILE,
-        };
-        product.run::<S, true>(simd, rows);
-        first += rows;
+    if is_wide::<S>() {
+        scores_of::<S, E, 4>(simd, factors, k, 0, out);
+    } else {
+        for column in (0..TILE).step_by(LANES) {
+            scores_of::<S, E, 1>(simd, factors, k, column, out);
+        }
     }
 }
 
-/// Adds to the accumulators of up to [`ROWS`] rows, whose factors lie `stride` apart: `acc[r][dim] += factors[r][step] *
-/// v[step][dim]` over some steps in order.
 #[inline(always)]
-pub(super) fn accumulate<S: Simd, E: Stored>(
+fn scores_of<S: Simd, E: Stored, const V: usize>(
     simd: S,
     factors: &[E::Factor],
-    stride: usize,
-    v: Matrix<'_, E>,
-    steps: Range<usize>,
-    acc: &mut [f32],
-    width: usize,
+    k: Matrix<'_, E>,
+    column: usize,
+    out: &mut [[f32; TILE]],
 ) {
-    let rows = factors.len() / stride;
-    Product { factors, factor_stride: stride, matrix: v, steps, out: acc, width }.run::<S, false>(simd, rows);
+    match out.len() {
+        1 => simd.outlined(ScoreTile::<E, 1, V> { factors, k, column, out }),
+        2 => simd.outlined(ScoreTile::<E, 2, V> { factors, k, column, out }),
+        3 => simd.outlined(ScoreTile::<E, 3, V> { factors, k, column, out }),
+        4 => simd.outlined(ScoreTile::<E, 4, V> { factors, k, column, out }),
+        5 => simd.outlined(ScoreTile::<E, 5, V> { factors, k, column, out }),
+        _ => simd.outlined(ScoreTile::<E, 6, V> { factors, k, column, out }),
+    }
 }
 
-/// How many rows each register tile of `n` takes: as few tiles as can be, of nearly equal size.
+/// Sums over positions of up to [`ROWS`] rows: `out[r][dim] += factors[r][step] * v[step][dim]` over some steps in order, from
+/// zero if `fresh`.
+pub(super) struct Values<'a, E: Stored, const N: usize> {
+    pub(super) factors: &'a [[E::Factor; N]],
+    pub(super) v: Matrix<'a, E>,
+    pub(super) steps: Range<usize>,
+    pub(super) fresh: bool,
+    pub(super) out: &'a mut [f32],
+    /// Dims, a multiple of the lanes, and the distance of rows of `out`.
+    pub(super) width: usize,
+}
+
+impl<E: Stored, const N: usize> Values<'_, E, N> {
+    /// In register tiles of as many dims as the registers hold.
+    #[inline(always)]
+    pub(super) fn add<S: Simd>(mut self, simd: S) {
+        let mut column = 0;
+        while column < self.width {
+            let left = (self.width - column) / LANES;
+            if is_wide::<S>() && left >= 4 {
+                self.columns::<S, 4>(simd, column);
+                column += 4 * LANES;
+            } else if is_wide::<S>() && left >= 2 {
+                self.columns::<S, 2>(simd, column);
+                column += 2 * LANES;
+            } else {
+                self.columns::<S, 1>(simd, column);
+                column += LANES;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn columns<S: Simd, const V: usize>(&mut self, simd: S, column: usize) {
+        match self.factors.len() {
+            1 => simd.outlined(self.tile::<1, V>(column)),
+            2 => simd.outlined(self.tile::<2, V>(column)),
+            3 => simd.outlined(self.tile::<3, V>(column)),
+            4 => simd.outlined(self.tile::<4, V>(column)),
+            5 => simd.outlined(self.tile::<5, V>(column)),
+            _ => simd.outlined(self.tile::<6, V>(column)),
+        }
+    }
+
+    #[inline(always)]
+    fn tile<const R: usize, const V: usize>(&mut self, column: usize) -> ValueTile<'_, E, N, R, V> {
+        ValueTile {
+            factors: self.factors,
+            v: self.v,
+            column,
+            steps: self.steps.clone(),
+            fresh: self.fresh,
+            out: self.out,
+            width: self.width,
+        }
+    }
+}
+
+/// The register tiles of `n` rows: as few as can be, of nearly equal size.
 #[inline(always)]
-pub(super) fn blocks(n: usize) -> impl Iterator<Item = usize> {
+pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     let tiles = n.div_ceil(ROWS);
-    (0..tiles).map(move |tile| n * (tile + 1) / tiles - n * tile / tiles)
+    (0..tiles).map(move |tile| n * tile / tiles..n * (tile + 1) / tiles)
 }

@@ -32,6 +32,20 @@ impl<T: Copy + Default> Aligned<T> {
     }
 }
 
+/// Positions of a tile, counted from its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl Seen {
+    /// As a range.
+    pub(super) fn range(self) -> std::ops::Range<usize> {
+        self.start..self.end
+    }
+}
+
 /// Maxima, sums and accumulators of some rows.
 #[derive(Debug, Default)]
 pub(super) struct Store {
@@ -49,10 +63,12 @@ impl Store {
 /// One worker's memory for attention, taken once for all layers.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionScratch {
-    /// Queries, [virtual row][k_dim].
+    /// Queries, [register tile][k_dim][row of the tile].
     pub(super) q: Aligned<f32>,
-    /// Queries as pairs of bf16, [virtual row][k_dim / 2].
+    /// Queries as pairs of bf16, [register tile][k_dim / 2][row of the tile].
     pub(super) q_pairs: Aligned<u32>,
+    /// What each virtual row sees of the tile.
+    pub(super) seen: Vec<Seen>,
     /// Scores, then probabilities, [virtual row][TILE].
     pub(super) scores: Aligned<f32>,
     /// Probabilities as pairs of bf16, [virtual row][TILE / 2].
@@ -97,6 +113,7 @@ impl AttentionScratch {
         AttentionScratch {
             q: Aligned::new(rows * k_dim),
             q_pairs: Aligned::new(rows * k_pairs),
+            seen: vec![Seen::default(); rows],
             scores: Aligned::new(rows * TILE),
             pairs: Aligned::new(rows * TILE / 2),
             k: Aligned::new(k_dim * TILE),
@@ -117,6 +134,6 @@ impl AttentionScratch {
         let states: usize = stores.iter().map(|store| store.max.len + store.sum.len + store.acc.len).sum();
         let floats = self.q.len + self.scores.len + self.k.len + self.v.len + 2 * self.factors[0].len;
         let words = self.q_pairs.len + self.pairs.len + self.k_pairs.len + self.v_pairs.len + self.edge.len;
-        4 * (states + floats + words) as u64
+        4 * (states + floats + words) as u64 + (self.seen.len() * size_of::<Seen>()) as u64
     }
 }

@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use super::TILE;
-use crate::arch::{LANES, Simd};
+use super::scratch::Seen;
+use crate::arch::{Kernel, LANES, Simd};
 use crate::math::{exp_of_nonpositive, tanh};
 
 /// Vectors of a tile's row.
@@ -29,10 +30,38 @@ pub(super) struct Scores {
     pub(super) cap: Option<f32>,
 }
 
+/// The rows of a tile.
+pub(super) struct Softmax<'a> {
+    pub(super) how: Scores,
+    /// What each row sees.
+    pub(super) seen: &'a [Seen],
+    /// Raw scores, then probabilities.
+    pub(super) scores: &'a mut [[f32; TILE]],
+    /// Where rounded probabilities go.
+    pub(super) pairs: Option<&'a mut [[u32; TILE / 2]]>,
+    /// The rows' maxima.
+    pub(super) max: &'a mut [f32],
+    /// The rows' sums.
+    pub(super) sum: &'a mut [f32],
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, simd: S) {
+        let rows = self.scores.iter_mut().zip(self.seen).zip(self.max.iter_mut().zip(self.sum));
+        for (index, ((scores, seen), (max, sum))) in rows.enumerate() {
+            let pairs = self.pairs.as_mut().map(|pairs| &mut pairs[index]);
+            (*max, *sum) = softmax_row(simd, self.how, scores, seen.range(), pairs);
+        }
+    }
+}
+
 /// Replaces one row of raw scores by probabilities relative to the tile's maximum, hidden ones +0; with `pairs` rounds them to
 /// bf16 and stores them there too. Returns (maximum, sum).
 #[inline(always)]
-pub(super) fn softmax_row<S: Simd>(
+fn softmax_row<S: Simd>(
     simd: S,
     scores: Scores,
     row: &mut [f32; TILE],
