@@ -213,6 +213,7 @@ fn top_k_zero_is_off_and_top_p_zero_keeps_one() {
     };
     assert_eq!(seen(&off()).len(), 50);
     assert_eq!(seen(&SamplingParams { top_p: 0.0, ..off() }).len(), 1);
+    assert_eq!(seen(&SamplingParams { top_p: 0.5, ..off() }), (0..25).collect());
     assert_eq!(seen(&SamplingParams { top_k: 3, ..off() }), [0, 1, 2].into());
     assert_eq!(seen(&SamplingParams { min_p: 1.0, ..off() }).len(), 50);
 }
