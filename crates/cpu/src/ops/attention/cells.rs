@@ -26,6 +26,18 @@ pub(super) enum Tile<'a> {
     BF16(Matrix<'a, u32>),
 }
 
+impl Tile<'_> {
+    /// The same without asking for the next tile.
+    #[inline(always)]
+    pub(super) fn without_ahead(self) -> Self {
+        match self {
+            Tile::F32(matrix) => Tile::F32(Matrix { ahead: 0, ..matrix }),
+            Tile::F16(matrix) => Tile::F16(Matrix { ahead: 0, ..matrix }),
+            Tile::BF16(matrix) => Tile::BF16(Matrix { ahead: 0, ..matrix }),
+        }
+    }
+}
+
 /// One KV head of one sequence in one layer.
 #[derive(Clone, Copy)]
 pub(super) struct HeadCells<'a> {
@@ -55,6 +67,15 @@ impl<'a> HeadCells<'a> {
         start / bytes
     }
 
+    /// Bytes from one side of the tile that starts at a position to the tile after it, where blocks are tiles; else 0.
+    fn ahead(&self, start: usize, side: KvSide) -> isize {
+        let next = start + TILE;
+        if self.block_tokens() != TILE || next / TILE >= self.blocks.len() {
+            return 0;
+        }
+        self.base(next, side, 1) as isize - self.base(start, side, 1) as isize
+    }
+
     /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions past `end`
     /// hold anything.
     #[inline(always)]
@@ -80,17 +101,17 @@ impl<'a> HeadCells<'a> {
             KvFormat::BF16 if in_place => Tile::BF16(self.k_in_place(self.cells.pairs, start, dim / 2)),
             KvFormat::F32 => {
                 self.copy_k(self.cells.singles, start..end, dim, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0 })
+                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0, ahead: 0 })
             }
             KvFormat::F16 => {
                 self.copy_k(self.cells.halves, start..end, dim, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0 })
+                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0, ahead: 0 })
             }
             KvFormat::BF16 => {
                 self.copy_k(self.cells.pairs, start..end, dim / 2, pairs, |from, to| {
                     to.copy_from_slice(from)
                 });
-                Tile::BF16(Matrix { values: pairs, stride: TILE, column: 0, first: 0 })
+                Tile::BF16(Matrix { values: pairs, stride: TILE, column: 0, first: 0, ahead: 0 })
             }
         }
     }
@@ -100,7 +121,7 @@ impl<'a> HeadCells<'a> {
         let stride = self.block_tokens();
         let base = self.base(start, KvSide::K, size_of::<T>());
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column: start % stride, first: 0 }
+        Matrix { values, stride, column: start % stride, first: 0, ahead: self.ahead(start, KvSide::K) }
     }
 
     #[inline(always)]
@@ -146,15 +167,15 @@ impl<'a> HeadCells<'a> {
             KvFormat::BF16 if in_place => Tile::BF16(self.v_in_place(self.cells.pairs, start, TILE / 2)),
             KvFormat::F32 => {
                 self.copy_v(self.cells.singles, start, seen, 1, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0 })
+                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0, ahead: 0 })
             }
             KvFormat::F16 => {
                 self.copy_v(self.cells.halves, start, seen, 1, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0 })
+                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0, ahead: 0 })
             }
             KvFormat::BF16 => {
                 self.copy_v(self.cells.pairs, start, seen, 2, pairs, |from, to| to.copy_from_slice(from));
-                Tile::BF16(Matrix { values: pairs, stride: width, column: 0, first: 0 })
+                Tile::BF16(Matrix { values: pairs, stride: width, column: 0, first: 0, ahead: 0 })
             }
         }
     }
@@ -164,7 +185,8 @@ impl<'a> HeadCells<'a> {
         let stride = self.group.v_dim as usize;
         let step = start % self.block_tokens() * steps / TILE;
         let base = self.base(start, KvSide::V, size_of::<T>()) + step * stride;
-        Matrix { values: memory.get(base..base + steps * stride), stride, column: 0, first: 0 }
+        let values = memory.get(base..base + steps * stride);
+        Matrix { values, stride, column: 0, first: 0, ahead: self.ahead(start, KvSide::V) }
     }
 
     /// Copies the rows of seen positions, `together` positions a row.

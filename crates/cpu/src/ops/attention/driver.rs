@@ -2,13 +2,12 @@
 
 use std::ops::Range;
 
-use half::bf16;
 use minfer_graph::KvFormat;
 
 use super::cells::{HeadCells, Tile};
 use super::plan::{Block, Fold, Item, partial_floats};
 use super::products::{Matrix, Values, blocks, scores};
-use super::scratch::{AttentionScratch, Seen};
+use super::scratch::{AttentionScratch, QUERY, Seen};
 use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
 use super::{AttentionArgs, SPAN, TILE, visible};
@@ -92,7 +91,7 @@ impl Kernel for RunItem<'_, '_> {
         let RunItem { args, item, scratch } = self;
         let queries = Queries { args, block: &item.block };
         let (rows, width) = (queries.count(), queries.width());
-        load_queries(&queries, scratch);
+        load_queries(simd, &queries, scratch);
         scratch.total.state_mut().clear(rows, width);
         for span in item.spans.clone() {
             let positions = span * SPAN..(span + 1) * SPAN;
@@ -138,25 +137,21 @@ impl Kernel for RunFold<'_, '_> {
     }
 }
 
-/// Copies the block's queries, rounded where K is bf16, with the rows of a register tile side by side.
+/// Copies the block's queries, rounded where K is bf16.
 #[inline(always)]
-fn load_queries(queries: &Queries<'_, '_>, scratch: &mut AttentionScratch) {
+fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, scratch: &mut AttentionScratch) {
     let k_dim = queries.args.spec.k_dim as usize;
-    for tile in blocks(queries.count()) {
-        for row in tile.clone() {
-            let (batch_row, head) = queries.place(row);
-            let from = &queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim];
-            if queries.args.group.k_format == KvFormat::BF16 {
-                let to = &mut scratch.q_pairs.get_mut()[tile.start * (k_dim / 2) + row - tile.start..];
-                for (to, from) in to.iter_mut().step_by(tile.len()).zip(from.as_chunks::<2>().0) {
-                    let [low, high] = from.map(|value| u32::from(bf16::from_f32_const(value).to_bits()));
-                    *to = low | high << 16;
-                }
-            } else {
-                let to = &mut scratch.q.get_mut()[tile.start * k_dim + row - tile.start..];
-                for (to, from) in to.iter_mut().step_by(tile.len()).zip(from) {
-                    *to = *from;
-                }
+    let rows = scratch.q.get_mut().as_chunks_mut::<QUERY>().0;
+    for (row, to) in rows[..queries.count()].iter_mut().enumerate() {
+        let (batch_row, head) = queries.place(row);
+        to[..k_dim].copy_from_slice(&queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim]);
+    }
+    if queries.args.group.k_format == KvFormat::BF16 {
+        let pairs = scratch.q_pairs.get_mut().as_chunks_mut::<{ QUERY / 2 }>().0;
+        for (from, to) in rows[..queries.count()].iter().zip(pairs) {
+            let words = to.as_chunks_mut::<{ LANES / 2 }>().0;
+            for (lanes, words) in from.as_chunks::<LANES>().0.iter().zip(words).take(k_dim.div_ceil(LANES)) {
+                simd.store_bf16(simd.load(lanes), words);
             }
         }
     }
@@ -229,7 +224,7 @@ fn run_tile<S: Simd>(
     add_values(simd, queries, seen, &rows, probabilities, v, edge.get_mut(), state.acc);
 }
 
-/// Raw scores of the register tiles in which some rows lie.
+/// Raw scores of some rows.
 #[inline(always)]
 fn score_rows<S: Simd>(
     simd: S,
@@ -241,19 +236,18 @@ fn score_rows<S: Simd>(
     out: &mut [[f32; TILE]],
 ) {
     let dim = queries.args.spec.k_dim as usize;
-    for block in blocks(queries.count()).filter(|block| overlap(block, rows)) {
+    let q = q.as_chunks::<QUERY>().0;
+    let q_pairs = q_pairs.as_chunks::<{ QUERY / 2 }>().0;
+    for block in blocks(rows.len()) {
+        let block = rows.start + block.start..rows.start + block.end;
+        let k = if block.start == rows.start { k } else { k.without_ahead() };
         let out = &mut out[block.clone()];
-        let factors = block.start * dim..block.end * dim;
         match k {
-            Tile::F32(k) => scores(simd, &q[factors], k, out),
-            Tile::F16(k) => scores(simd, &q[factors], k, out),
-            Tile::BF16(k) => scores(simd, &q_pairs[factors.start / 2..factors.end / 2], k, out),
+            Tile::F32(k) => scores(simd, &q[block], k, dim, out),
+            Tile::F16(k) => scores(simd, &q[block], k, dim, out),
+            Tile::BF16(k) => scores(simd, &q_pairs[block], k, dim / 2, out),
         }
     }
-}
-
-fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
-    a.start < b.end && b.start < a.end
 }
 
 /// The probabilities of a tile's rows in both forms.
@@ -276,8 +270,9 @@ fn add_values<S: Simd>(
     acc: &mut [f32],
 ) {
     let width = queries.width();
-    for block in blocks(queries.count()).filter(|block| overlap(block, rows)) {
-        let block = block.start.max(rows.start)..block.end.min(rows.end);
+    for block in blocks(rows.len()) {
+        let block = rows.start + block.start..rows.start + block.end;
+        let v = if block.start == rows.start { v } else { v.without_ahead() };
         let runs = Runs::new(&seen[block.clone()]);
         let mut fresh = runs.start_together();
         if !fresh {
@@ -379,7 +374,7 @@ fn add_pairs<S: Simd>(
             for (edge, word) in edge[..width].iter_mut().zip(&v.values[pair * v.stride..][..width]) {
                 *edge = word & mask;
             }
-            (Matrix { values: &edge[..width], stride: width, column: 0, first: pair }, pair + 1)
+            (Matrix { values: &edge[..width], stride: width, column: 0, first: pair, ahead: 0 }, pair + 1)
         };
         Values { factors, v, steps: pair..end, fresh, out, width }.add(simd);
         fresh = false;

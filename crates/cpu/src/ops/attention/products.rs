@@ -87,6 +87,8 @@ pub(super) struct Matrix<'a, T> {
     pub(super) stride: usize,
     pub(super) column: usize,
     pub(super) first: usize,
+    /// Bytes from each row to what will be wanted next, to be asked for while the row is multiplied; 0 for nothing.
+    pub(super) ahead: isize,
 }
 
 /// `R` rows of factors against `V` vectors of a matrix, over its rows `steps` in order:
@@ -108,6 +110,12 @@ fn multiply<S: Simd, E: Stored, const R: usize, const V: usize>(
         let mut vectors = [E::load(simd, &lanes[0]); V];
         for v in 1..V {
             vectors[v] = E::load(simd, &lanes[v]);
+        }
+        if matrix.ahead != 0 {
+            // One request for each cache line.
+            for lanes in lanes.iter().step_by((64 / size_of_val(&lanes[0])).max(1)) {
+                simd.prefetch(lanes.as_ptr().cast::<u8>().wrapping_offset(matrix.ahead));
+            }
         }
         for r in 0..R {
             let factor = E::splat(simd, factor(step, r));
@@ -154,24 +162,24 @@ fn store_rows<S: Simd, const R: usize, const V: usize>(
 }
 
 /// Scores of `R` rows for `V` vectors of positions.
-struct ScoreTile<'a, E: Stored, const R: usize, const V: usize> {
-    /// [step][R].
-    factors: &'a [E::Factor],
+struct ScoreTile<'a, E: Stored, const N: usize, const R: usize, const V: usize> {
+    factors: &'a [[E::Factor; N]],
     k: Matrix<'a, E>,
+    steps: usize,
     column: usize,
     out: &'a mut [[f32; TILE]],
 }
 
-impl<E: Stored, const R: usize, const V: usize> Kernel for ScoreTile<'_, E, R, V> {
+impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for ScoreTile<'_, E, N, R, V> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let factors = self.factors.as_chunks::<R>().0;
+        let factors: &[[E::Factor; N]; R] = self.factors.first_chunk().expect("factors of every row");
+        assert!(self.steps <= N, "elements of a head");
         let mut acc = [[simd.splat(0.0); V]; R];
-        multiply::<S, E, R, V>(simd, &mut acc, self.k, self.column, 0..factors.len(), |step, r| {
-            factors[step][r]
-        });
+        let steps = 0..self.steps;
+        multiply::<S, E, R, V>(simd, &mut acc, self.k, self.column, steps, |step, r| factors[r][step]);
         store_rows(simd, &acc, self.out.as_flattened_mut(), TILE, self.column);
     }
 }
@@ -212,39 +220,40 @@ const fn is_wide<S: Simd>() -> bool {
     S::REGISTERS >= 4 * ROWS + 5
 }
 
-/// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[step][r] * k[step][position]`, with the
-/// rows' factors side by side.
+/// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[r][step] * k[step][position]`.
 #[inline(always)]
-pub(super) fn scores<S: Simd, E: Stored>(
+pub(super) fn scores<S: Simd, E: Stored, const N: usize>(
     simd: S,
-    factors: &[E::Factor],
+    factors: &[[E::Factor; N]],
     k: Matrix<'_, E>,
+    steps: usize,
     out: &mut [[f32; TILE]],
 ) {
     if is_wide::<S>() {
-        scores_of::<S, E, 4>(simd, factors, k, 0, out);
+        scores_of::<S, E, N, 4>(simd, factors, k, steps, 0, out);
     } else {
         for column in (0..TILE).step_by(LANES) {
-            scores_of::<S, E, 1>(simd, factors, k, column, out);
+            scores_of::<S, E, N, 1>(simd, factors, k, steps, column, out);
         }
     }
 }
 
 #[inline(always)]
-fn scores_of<S: Simd, E: Stored, const V: usize>(
+fn scores_of<S: Simd, E: Stored, const N: usize, const V: usize>(
     simd: S,
-    factors: &[E::Factor],
+    factors: &[[E::Factor; N]],
     k: Matrix<'_, E>,
+    steps: usize,
     column: usize,
     out: &mut [[f32; TILE]],
 ) {
     match out.len() {
-        1 => simd.outlined(ScoreTile::<E, 1, V> { factors, k, column, out }),
-        2 => simd.outlined(ScoreTile::<E, 2, V> { factors, k, column, out }),
-        3 => simd.outlined(ScoreTile::<E, 3, V> { factors, k, column, out }),
-        4 => simd.outlined(ScoreTile::<E, 4, V> { factors, k, column, out }),
-        5 => simd.outlined(ScoreTile::<E, 5, V> { factors, k, column, out }),
-        _ => simd.outlined(ScoreTile::<E, 6, V> { factors, k, column, out }),
+        1 => simd.outlined(ScoreTile::<E, N, 1, V> { factors, k, steps, column, out }),
+        2 => simd.outlined(ScoreTile::<E, N, 2, V> { factors, k, steps, column, out }),
+        3 => simd.outlined(ScoreTile::<E, N, 3, V> { factors, k, steps, column, out }),
+        4 => simd.outlined(ScoreTile::<E, N, 4, V> { factors, k, steps, column, out }),
+        5 => simd.outlined(ScoreTile::<E, N, 5, V> { factors, k, steps, column, out }),
+        _ => simd.outlined(ScoreTile::<E, N, 6, V> { factors, k, steps, column, out }),
     }
 }
 

@@ -5,6 +5,11 @@ use minfer_graph::{AttentionSpec, KvFormat, KvGroupSpec};
 use super::TILE;
 use super::plan::SHARED_ROWS;
 use crate::arch::LANES;
+use crate::ops::kv_store::MOST_DIMS;
+
+/// Distance of the rows of queries: a constant that kernels can fold into addresses, a cache line over a power of two so that
+/// neighbouring rows lie in different sets of the cache.
+pub(super) const QUERY: usize = MOST_DIMS + LANES;
 
 /// Plain values that start on a cache line.
 #[derive(Debug, Default)]
@@ -63,9 +68,9 @@ impl Store {
 /// One worker's memory for attention, taken once for all layers.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionScratch {
-    /// Queries, [register tile][k_dim][row of the tile].
+    /// Queries, [virtual row][QUERY].
     pub(super) q: Aligned<f32>,
-    /// Queries as pairs of bf16, [register tile][k_dim / 2][row of the tile].
+    /// Queries as pairs of bf16, [virtual row][QUERY / 2].
     pub(super) q_pairs: Aligned<u32>,
     /// What each virtual row sees of the tile.
     pub(super) seen: Vec<Seen>,
@@ -111,8 +116,8 @@ impl AttentionScratch {
             }
         }
         AttentionScratch {
-            q: Aligned::new(rows * k_dim),
-            q_pairs: Aligned::new(rows * k_pairs),
+            q: Aligned::new(rows * QUERY),
+            q_pairs: Aligned::new(if k_pairs > 0 { rows * QUERY / 2 } else { 0 }),
             seen: vec![Seen::default(); rows],
             scores: Aligned::new(rows * TILE),
             pairs: Aligned::new(rows * TILE / 2),
