@@ -5,6 +5,7 @@
 mod ci;
 mod compare;
 mod models;
+mod mutants;
 mod peer;
 mod size;
 mod spec;
@@ -30,6 +31,7 @@ enum Command {
     FetchModels(models::Args),
     Compare(compare::Args),
     Size(size::Args),
+    Mutants(mutants::Args),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::FetchModels(args) => models::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Size(args) => size::run(args),
+        Command::Mutants(args) => mutants::run(args),
     }
 }
 

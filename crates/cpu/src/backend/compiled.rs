@@ -83,6 +83,9 @@ impl Compiled for CompiledGraph {
         let counters = &self.counters;
         self.pool.run(&|worker: Worker, barrier| {
             for ((step, &fenced), counter) in steps.iter().zip(&self.lowered.barriers).zip(counters) {
+                if step.is_idle(&run) {
+                    continue;
+                }
                 if fenced {
                     barrier.wait();
                 }

@@ -244,6 +244,15 @@ pub(super) struct Run<'a> {
 }
 
 impl Step {
+    /// Whether there is nothing to do in this run, for any worker. The barrier before the step is then left out too: the one
+    /// before the next step stands.
+    pub(super) fn is_idle(&self, run: &Run<'_>) -> bool {
+        match self {
+            Step::AttentionFold { plan, .. } => !run.scratch.plans[*plan].needs_finish(),
+            _ => false,
+        }
+    }
+
     /// Does this worker's share. `counter` is this step's own and starts at zero.
     pub(super) fn run(&self, run: &Run<'_>, worker: Worker, counter: &ChunkCounter) {
         let rows = |operand: &Operand| run.memory.rows(operand);

@@ -1,0 +1,175 @@
+//! `cargo xtask mutants`: breaks one line at a time and expects a test to notice.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::workspace;
+
+/// Break named lines of the code, one at a time, and see a test fail for each.
+///
+/// Works on a copy of the tracked files under target/mutants. A mutation is caught where the code still builds and the tests
+/// of its packages fail.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only mutations whose names contain this
+    filter: Option<String>,
+
+    /// List the mutations
+    #[arg(long)]
+    list: bool,
+}
+
+/// One broken line.
+struct Mutation {
+    name: &'static str,
+    file: &'static str,
+    /// Found exactly once.
+    line: &'static str,
+    broken: &'static str,
+    /// Arguments of `cargo test`.
+    test: &'static [&'static str],
+}
+
+const CPU: &[&str] = &["--package", "minfer-cpu", "--lib"];
+
+const MUTATIONS: &[Mutation] = &[
+    Mutation {
+        name: "drop a block's scale",
+        file: "crates/cpu/src/ops/linear/rule.rs",
+        line: "let sum = simd.fma(simd.to_f32(dot), simd.mul(terms[0], simd.splat(x.scale)), sum);",
+        broken: "let sum = simd.fma(simd.to_f32(dot), simd.splat(x.scale), sum);",
+        test: CPU,
+    },
+    Mutation {
+        name: "swap two rows of a panel",
+        file: "crates/cpu/src/pack/format.rs",
+        line: "vector.as_chunks_mut::<4>().0[lane] = word.to_le_bytes();",
+        broken: "vector.as_chunks_mut::<4>().0[if lane < 2 { 1 - lane } else { lane }] = word.to_le_bytes();",
+        test: CPU,
+    },
+    Mutation {
+        name: "off by one in the causal mask",
+        file: "crates/cpu/src/ops/attention/mod.rs",
+        line: "Mask::Causal => 0..end,",
+        broken: "Mask::Causal => 0..(end + 1).min(length as usize),",
+        test: CPU,
+    },
+    Mutation {
+        name: "rope pairs interleaved instead of halves",
+        file: "crates/cpu/src/ops/rope.rs",
+        line: "RopePairs::Halves => rotate_halves(simd, cosines, sines, rotated),",
+        broken: "RopePairs::Halves => rotate_adjacent(simd, cosines, sines, rotated),",
+        test: CPU,
+    },
+    Mutation {
+        name: "tiles folded out of order",
+        file: "crates/cpu/src/ops/attention/driver.rs",
+        line: "for start in (first..last).step_by(TILE) {",
+        broken: "for start in (first..last).step_by(TILE).rev() {",
+        test: &["--package", "minfer", "--test", "bits"],
+    },
+    Mutation {
+        name: "epsilon of a norm forgotten",
+        file: "crates/cpu/src/ops/norm.rs",
+        line: "(mean, 1.0 / (variance + spec.eps.get()).sqrt())",
+        broken: "(mean, 1.0 / variance.sqrt())",
+        test: CPU,
+    },
+];
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let chosen: Vec<&Mutation> = MUTATIONS
+        .iter()
+        .filter(|mutation| args.filter.as_deref().is_none_or(|filter| mutation.name.contains(filter)))
+        .collect();
+    ensure!(!chosen.is_empty(), "no mutation has such a name");
+    if args.list {
+        chosen.iter().for_each(|mutation| println!("{:44} {}", mutation.name, mutation.file));
+        return Ok(());
+    }
+    let tree = copy_tree()?;
+    let mut survivors = Vec::new();
+    for mutation in &chosen {
+        let caught = try_mutation(&tree, mutation)?;
+        println!("{} {}", if caught { "caught:  " } else { "SURVIVED:" }, mutation.name);
+        if !caught {
+            survivors.push(mutation.name);
+        }
+    }
+    println!("{} of {} caught", chosen.len() - survivors.len(), chosen.len());
+    if survivors.is_empty() { Ok(()) } else { bail!("not caught: {}", survivors.join(", ")) }
+}
+
+/// Copies the tracked files as they are in the working tree.
+fn copy_tree() -> Result<PathBuf> {
+    let tree = workspace::target_dir()?.join("mutants/tree");
+    let listing = workspace::output(Command::new("git").arg("ls-files").current_dir(workspace::root()))?;
+    for name in listing.lines() {
+        let (from, to) = (workspace::root().join(name), tree.join(name));
+        if !from.exists() {
+            continue;
+        }
+        let text = std::fs::read(&from).with_context(|| from.display().to_string())?;
+        write_if_changed(&to, &text)?;
+    }
+    Ok(tree)
+}
+
+/// Leaves a file alone whose contents are the same, so that cargo does not build it again.
+fn write_if_changed(path: &Path, contents: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|old| old == contents) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, contents).with_context(|| path.display().to_string())
+}
+
+fn try_mutation(tree: &Path, mutation: &Mutation) -> Result<bool> {
+    let path = tree.join(mutation.file);
+    let whole = std::fs::read_to_string(&path).with_context(|| mutation.file.to_owned())?;
+    let broken = mutate(&whole, mutation)?;
+    std::fs::write(&path, broken)?;
+    let outcome = test_fails(tree, mutation);
+    std::fs::write(&path, whole)?;
+    outcome
+}
+
+fn mutate(whole: &str, mutation: &Mutation) -> Result<String> {
+    let count = whole.matches(mutation.line).count();
+    ensure!(count == 1, "{}: the line of \"{}\" is there {count} times", mutation.file, mutation.name);
+    Ok(whole.replacen(mutation.line, mutation.broken, 1))
+}
+
+/// Whether the broken code builds and its tests fail.
+fn test_fails(tree: &Path, mutation: &Mutation) -> Result<bool> {
+    let cargo = |extra: &[&str]| {
+        let mut command = workspace::cargo();
+        command
+            .current_dir(tree)
+            .env("CARGO_TARGET_DIR", tree.join("../build"))
+            .env_remove("MINFER_TEST_MODELS");
+        command.arg("test").args(mutation.test).args(extra).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().context("cannot run cargo")
+    };
+    ensure!(cargo(&["--no-run"])?.success(), "\"{}\" does not build", mutation.name);
+    Ok(!cargo(&[])?.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutation_finds_its_line() {
+        for mutation in MUTATIONS {
+            let whole = std::fs::read_to_string(workspace::root().join(mutation.file)).expect(mutation.file);
+            let broken = mutate(&whole, mutation).expect(mutation.name);
+            assert_ne!(whole, broken, "{}", mutation.name);
+        }
+    }
+}
