@@ -8,6 +8,7 @@ const HALF_PI: [f64; 4] = [
     1.644_625_693_632_425_8e-26,
 ];
 /// Minimax coefficients of (sin r - r) / r^3 in r^2 on |r| <= pi / 4 (Sun Microsystems, "fdlibm", k_sin.c).
+#[allow(clippy::excessive_precision, reason = "the digits as published")]
 const SIN: [f64; 6] = [
     -1.666_666_666_666_663_243_48e-1,
     8.333_333_333_322_489_461_24e-3,
@@ -17,6 +18,7 @@ const SIN: [f64; 6] = [
     1.589_690_995_211_550_102_21e-10,
 ];
 /// Minimax coefficients of (cos r - 1 + r^2 / 2) / r^4 in r^2 on |r| <= pi / 4 (fdlibm, k_cos.c).
+#[allow(clippy::excessive_precision, reason = "the digits as published")]
 const COS: [f64; 6] = [
     4.166_666_666_666_660_190_37e-2,
     -1.388_888_888_887_410_957_49e-3,

@@ -8,5 +8,5 @@ mod lanes;
 pub(crate) mod testing;
 
 pub(crate) use angle::sin_cos;
-pub(crate) use exp::{activate, exp, exp_of_nonpositive, tanh};
+pub(crate) use exp::{activate, exp_of_nonpositive, tanh};
 pub(crate) use lanes::{load_padded, store_part};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use minfer_graph::{KvFormat, KvGroupSpec, KvSide};
 
 use super::TILE;
-use super::products::Matrix;
+use super::products::{Ahead, Matrix};
 use crate::arch::{LANES, Simd};
 use crate::arena::KvCells;
 use crate::threads::SharedSlice;
@@ -31,9 +31,9 @@ impl Tile<'_> {
     #[inline(always)]
     pub(super) fn without_ahead(self) -> Self {
         match self {
-            Tile::F32(matrix) => Tile::F32(Matrix { ahead: 0, ..matrix }),
-            Tile::F16(matrix) => Tile::F16(Matrix { ahead: 0, ..matrix }),
-            Tile::BF16(matrix) => Tile::BF16(Matrix { ahead: 0, ..matrix }),
+            Tile::F32(matrix) => Tile::F32(Matrix { ahead: Ahead::NONE, ..matrix }),
+            Tile::F16(matrix) => Tile::F16(Matrix { ahead: Ahead::NONE, ..matrix }),
+            Tile::BF16(matrix) => Tile::BF16(Matrix { ahead: Ahead::NONE, ..matrix }),
         }
     }
 }
@@ -67,13 +67,20 @@ impl<'a> HeadCells<'a> {
         start / bytes
     }
 
-    /// Bytes from one side of the tile that starts at a position to the tile after it, where blocks are tiles; else 0.
-    fn ahead(&self, start: usize, side: KvSide) -> isize {
+    /// One side of the tile after the one that starts at a position, in a number of steps; nothing where blocks are no tiles.
+    fn ahead(&self, start: usize, side: KvSide, steps: usize) -> Ahead {
         let next = start + TILE;
         if self.block_tokens() != TILE || next / TILE >= self.blocks.len() {
-            return 0;
+            return Ahead::NONE;
         }
-        self.base(next, side, 1) as isize - self.base(start, side, 1) as isize
+        let (dim, format) = match side {
+            KvSide::K => (self.group.k_dim as usize, self.group.k_format),
+            KvSide::V => (self.group.v_dim as usize, self.group.v_format),
+        };
+        let words = TILE * dim * format.element_bytes() as usize / 4;
+        let base = self.base(next, side, 4);
+        let address = self.cells.pairs.get(base..base + words).as_ptr().cast();
+        Ahead { address, bytes: 4 * words / steps }
     }
 
     /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions past `end`
@@ -100,18 +107,34 @@ impl<'a> HeadCells<'a> {
             KvFormat::F16 if in_place => Tile::F16(self.k_in_place(self.cells.halves, start, dim)),
             KvFormat::BF16 if in_place => Tile::BF16(self.k_in_place(self.cells.pairs, start, dim / 2)),
             KvFormat::F32 => {
-                self.copy_k(self.cells.singles, start..end, dim, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0, ahead: 0 })
+                self.copy_k(simd, self.cells.singles, start..end, dim, floats);
+                Tile::F32(Matrix {
+                    values: floats,
+                    stride: TILE,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::K, dim),
+                })
             }
             KvFormat::F16 => {
-                self.copy_k(self.cells.halves, start..end, dim, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: TILE, column: 0, first: 0, ahead: 0 })
+                self.copy_k(simd, self.cells.halves, start..end, dim, floats);
+                Tile::F32(Matrix {
+                    values: floats,
+                    stride: TILE,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::K, dim),
+                })
             }
             KvFormat::BF16 => {
-                self.copy_k(self.cells.pairs, start..end, dim / 2, pairs, |from, to| {
-                    to.copy_from_slice(from)
-                });
-                Tile::BF16(Matrix { values: pairs, stride: TILE, column: 0, first: 0, ahead: 0 })
+                self.copy_k(simd, self.cells.pairs, start..end, dim / 2, pairs);
+                Tile::BF16(Matrix {
+                    values: pairs,
+                    stride: TILE,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::K, dim / 2),
+                })
             }
         }
     }
@@ -121,25 +144,35 @@ impl<'a> HeadCells<'a> {
         let stride = self.block_tokens();
         let base = self.base(start, KvSide::K, size_of::<T>());
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column: start % stride, first: 0, ahead: self.ahead(start, KvSide::K) }
+        Matrix {
+            values,
+            stride,
+            column: start % stride,
+            first: 0,
+            ahead: self.ahead(start, KvSide::K, steps),
+        }
     }
 
     #[inline(always)]
-    fn copy_k<T: Copy, U>(
+    fn copy_k<S: Simd, T: Copied<U>, U>(
         &self,
+        simd: S,
         memory: SharedSlice<'a, T>,
         positions: Range<usize>,
         steps: usize,
         to: &mut [U],
-        convert: impl Fn(&[T], &mut [U]),
     ) {
         let (stride, first) = (self.block_tokens(), positions.start);
         let run = TILE.min(stride);
         for start in positions.step_by(run) {
-            let base = self.base(start, KvSide::K, size_of::<T>()) + start % stride;
-            for (step, row) in to.chunks_exact_mut(TILE).take(steps).enumerate() {
-                let from = memory.get(base + step * stride..base + step * stride + run);
-                convert(from, &mut row[start - first..start - first + run]);
+            let base = self.base(start, KvSide::K, size_of::<T>());
+            let (head, column) = (memory.get(base..base + steps * stride), start % stride);
+            if stride == TILE {
+                T::copy(simd, head, &mut to[..steps * TILE]);
+                continue;
+            }
+            for (from, to) in head.chunks_exact(stride).zip(to.chunks_exact_mut(TILE)) {
+                T::copy(simd, &from[column..column + run], &mut to[start - first..start - first + run]);
             }
         }
     }
@@ -166,16 +199,34 @@ impl<'a> HeadCells<'a> {
             KvFormat::F16 if in_place => Tile::F16(self.v_in_place(self.cells.halves, start, TILE)),
             KvFormat::BF16 if in_place => Tile::BF16(self.v_in_place(self.cells.pairs, start, TILE / 2)),
             KvFormat::F32 => {
-                self.copy_v(self.cells.singles, start, seen, 1, floats, |from, to| to.copy_from_slice(from));
-                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0, ahead: 0 })
+                self.copy_v(simd, self.cells.singles, start, seen, 1, floats);
+                Tile::F32(Matrix {
+                    values: floats,
+                    stride: width,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::V, TILE),
+                })
             }
             KvFormat::F16 => {
-                self.copy_v(self.cells.halves, start, seen, 1, floats, |from, to| widen(simd, from, to));
-                Tile::F32(Matrix { values: floats, stride: width, column: 0, first: 0, ahead: 0 })
+                self.copy_v(simd, self.cells.halves, start, seen, 1, floats);
+                Tile::F32(Matrix {
+                    values: floats,
+                    stride: width,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::V, TILE),
+                })
             }
             KvFormat::BF16 => {
-                self.copy_v(self.cells.pairs, start, seen, 2, pairs, |from, to| to.copy_from_slice(from));
-                Tile::BF16(Matrix { values: pairs, stride: width, column: 0, first: 0, ahead: 0 })
+                self.copy_v(simd, self.cells.pairs, start, seen, 2, pairs);
+                Tile::BF16(Matrix {
+                    values: pairs,
+                    stride: width,
+                    column: 0,
+                    first: 0,
+                    ahead: self.ahead(start, KvSide::V, TILE / 2),
+                })
             }
         }
     }
@@ -186,28 +237,68 @@ impl<'a> HeadCells<'a> {
         let step = start % self.block_tokens() * steps / TILE;
         let base = self.base(start, KvSide::V, size_of::<T>()) + step * stride;
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column: 0, first: 0, ahead: self.ahead(start, KvSide::V) }
+        Matrix { values, stride, column: 0, first: 0, ahead: self.ahead(start, KvSide::V, steps) }
     }
 
     /// Copies the rows of seen positions, `together` positions a row.
     #[inline(always)]
-    fn copy_v<T: Copy, U>(
+    fn copy_v<S: Simd, T: Copied<U>, U>(
         &self,
+        simd: S,
         memory: SharedSlice<'a, T>,
         start: usize,
         seen: Range<usize>,
         together: usize,
         to: &mut [U],
-        convert: impl Fn(&[T], &mut [U]),
     ) {
         let dim = self.group.v_dim as usize;
         let width = dim.next_multiple_of(LANES);
-        for step in seen.start / together..seen.end.div_ceil(together) {
+        let last = seen.end.div_ceil(together);
+        let mut step = seen.start / together;
+        while step < last {
+            // As far as the block goes.
             let position = start + step * together;
-            let row = position % self.block_tokens() / together;
-            let base = self.base(position, KvSide::V, size_of::<T>()) + row * dim;
-            convert(memory.get(base..base + dim), &mut to[step * width..step * width + dim]);
+            let offset = position % self.block_tokens();
+            let rows = (last - step).min((self.block_tokens() - offset) / together);
+            let base = self.base(position, KvSide::V, size_of::<T>()) + offset / together * dim;
+            let from = memory.get(base..base + rows * dim);
+            let to = &mut to[step * width..(step + rows) * width];
+            if dim == width {
+                T::copy(simd, from, to);
+            } else {
+                for (from, to) in from.chunks_exact(dim).zip(to.chunks_exact_mut(width)) {
+                    T::copy(simd, from, &mut to[..dim]);
+                }
+            }
+            step += rows;
         }
+    }
+}
+
+/// Stored elements that a copied tile holds as `U`.
+trait Copied<U>: Copy {
+    /// As many as there are.
+    fn copy<S: Simd>(simd: S, from: &[Self], to: &mut [U]);
+}
+
+impl Copied<f32> for f32 {
+    #[inline(always)]
+    fn copy<S: Simd>(_simd: S, from: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(from);
+    }
+}
+
+impl Copied<f32> for u16 {
+    #[inline(always)]
+    fn copy<S: Simd>(simd: S, from: &[u16], to: &mut [f32]) {
+        widen(simd, from, to);
+    }
+}
+
+impl Copied<u32> for u32 {
+    #[inline(always)]
+    fn copy<S: Simd>(_simd: S, from: &[u32], to: &mut [u32]) {
+        to.copy_from_slice(from);
     }
 }
 

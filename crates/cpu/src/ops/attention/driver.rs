@@ -6,7 +6,7 @@ use minfer_graph::KvFormat;
 
 use super::cells::{HeadCells, Tile};
 use super::plan::{Block, Fold, Item, partial_floats};
-use super::products::{Matrix, Values, blocks, scores};
+use super::products::{Ahead, Matrix, Values, blocks, scores};
 use super::scratch::{AttentionScratch, QUERY, Seen};
 use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
@@ -209,7 +209,7 @@ fn run_tile<S: Simd>(
     let end = tile.start + all.end;
     let k = cells.k_tile(simd, tile.start, end, rows.len(), k.get_mut(), k_pairs.get_mut());
     score_rows(simd, queries, &rows, q.get(), q_pairs.get(), k, scores);
-    let mut state = state.state_mut();
+    let state = state.state_mut();
     let rounded = args.group.v_format == KvFormat::BF16;
     simd.outlined(Softmax {
         how: Scores { scale: args.spec.scale.get(), cap: args.spec.softcap.map(|cap| cap.get()) },
@@ -374,7 +374,10 @@ fn add_pairs<S: Simd>(
             for (edge, word) in edge[..width].iter_mut().zip(&v.values[pair * v.stride..][..width]) {
                 *edge = word & mask;
             }
-            (Matrix { values: &edge[..width], stride: width, column: 0, first: pair, ahead: 0 }, pair + 1)
+            (
+                Matrix { values: &edge[..width], stride: width, column: 0, first: pair, ahead: Ahead::NONE },
+                pair + 1,
+            )
         };
         Values { factors, v, steps: pair..end, fresh, out, width }.add(simd);
         fresh = false;

@@ -1,5 +1,6 @@
 //! Which parts of a step's attention are computed as one item.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use minfer_graph::{AttentionSpec, Batch, Mask};
@@ -114,7 +115,7 @@ impl AttentionPlan {
                 }
             }
         }
-        self.items.sort_unstable_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.key().cmp(&b.key())));
+        self.items.sort_unstable_by_key(Item::order);
     }
 
     /// Floats of partial states.
@@ -157,8 +158,13 @@ impl AttentionPlan {
 }
 
 impl Item {
-    fn key(&self) -> (usize, usize, usize) {
-        (self.block.rows.start, self.block.heads.start, self.spans.start)
+    /// Large items first, so that the last ones to be claimed are small; among items of like size those of one KV head together,
+    /// so that its rows stay in the cache.
+    fn order(&self) -> impl Ord + use<> {
+        let block = &self.block;
+        let place =
+            (block.sequence, block.heads.start, Reverse(self.cost), block.rows.start, self.spans.start);
+        (Reverse(self.cost.max(1).ilog2()), place)
     }
 }
 

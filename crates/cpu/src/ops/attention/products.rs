@@ -80,6 +80,18 @@ impl Stored for u32 {
     }
 }
 
+/// Memory to ask the first cache for, so many bytes with each step.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead {
+    pub(super) address: *const u8,
+    pub(super) bytes: usize,
+}
+
+impl Ahead {
+    /// Nothing.
+    pub(super) const NONE: Ahead = Ahead { address: std::ptr::null(), bytes: 0 };
+}
+
 /// A matrix of which row `first` is the first stored; each row's lanes start `column` after it.
 #[derive(Clone, Copy)]
 pub(super) struct Matrix<'a, T> {
@@ -87,8 +99,8 @@ pub(super) struct Matrix<'a, T> {
     pub(super) stride: usize,
     pub(super) column: usize,
     pub(super) first: usize,
-    /// Bytes from each row to what will be wanted next, to be asked for while the row is multiplied; 0 for nothing.
-    pub(super) ahead: isize,
+    /// What will be wanted next, to be asked for while this is multiplied.
+    pub(super) ahead: Ahead,
 }
 
 /// `R` rows of factors against `V` vectors of a matrix, over its rows `steps` in order:
@@ -111,11 +123,8 @@ fn multiply<S: Simd, E: Stored, const R: usize, const V: usize>(
         for v in 1..V {
             vectors[v] = E::load(simd, &lanes[v]);
         }
-        if matrix.ahead != 0 {
-            // One request for each cache line.
-            for lanes in lanes.iter().step_by((64 / size_of_val(&lanes[0])).max(1)) {
-                simd.prefetch(lanes.as_ptr().cast::<u8>().wrapping_offset(matrix.ahead));
-            }
+        for byte in (0..matrix.ahead.bytes).step_by(64) {
+            simd.prefetch(matrix.ahead.address.wrapping_add(step * matrix.ahead.bytes + byte));
         }
         for r in 0..R {
             let factor = E::splat(simd, factor(step, r));
@@ -233,7 +242,8 @@ pub(super) fn scores<S: Simd, E: Stored, const N: usize>(
         scores_of::<S, E, N, 4>(simd, factors, k, steps, 0, out);
     } else {
         for column in (0..TILE).step_by(LANES) {
-            scores_of::<S, E, N, 1>(simd, factors, k, steps, column, out);
+            let ahead = if column == 0 { k.ahead } else { Ahead::NONE };
+            scores_of::<S, E, N, 1>(simd, factors, Matrix { ahead, ..k }, steps, column, out);
         }
     }
 }
@@ -286,6 +296,7 @@ impl<E: Stored, const N: usize> Values<'_, E, N> {
                 self.columns::<S, 1>(simd, column);
                 column += LANES;
             }
+            self.v.ahead = Ahead::NONE;
         }
     }
 
