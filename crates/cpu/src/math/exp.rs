@@ -13,8 +13,10 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
 /// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln(2) / 2`, lowest power first; relative error of `e^r` 3.1e-9.
+#[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_454_1];
 /// Coefficients of `(tanh x / x - 1) / x^2` in `x^2` for `|x| <= 0.625`, lowest power first (Moshier, "Cephes", tanhf).
+#[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const TANH: [f32; 5] = [-0.333_332_82, 0.133_314_42, -0.053_739_715, 0.020_639_09, -0.005_704_987_3];
 /// Above this tanh is computed from the exponential.
 const TANH_POLYNOMIAL_END: f32 = 0.625;
@@ -74,6 +76,7 @@ pub(crate) fn activate<S: Simd>(simd: S, kind: Activation, x: S::F32) -> S::F32 
 }
 
 /// -2 sqrt(2 / pi).
+#[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const GELU_LINEAR: f32 = -1.595_769_1;
 /// -2 sqrt(2 / pi) * 0.044715.
 const GELU_CUBIC: f32 = -0.071_354_814;

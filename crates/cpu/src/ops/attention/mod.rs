@@ -8,8 +8,8 @@
 //! - A tile yields `m = max`, `p = exp(score - m)`, `l = sum p` and `acc`. For the sum, position `i` is in lane `i % 16`; a lane is
 //!   `(p0 + p1) + (p2 + p3)`, and the lanes are joined by the fixed tree. `acc` is a sum over the visible positions in order, one
 //!   lane per dim, fused, from +0. Hidden positions have no part in it: what lies in their cells is never multiplied.
-//! - Tiles are folded in order into their span, and spans in order into the result, by one function ([`state`]), from the empty state. A tile or span
-//!   without a visible position is skipped. A sink is folded last. The result is `acc / l`.
+//! - Tiles are folded in order into their span, and spans in order into the result, by one function ([`state`]) that starts
+//!   from the empty state. A tile or span without a visible position is skipped. A sink is folded last. The result is `acc / l`.
 //! - bf16 rows: queries and `p` are rounded to bf16 and both products are pair dots. `l` sums the rounded `p`. The hidden half of a
 //!   pair counts as two zeros.
 //!

@@ -106,6 +106,7 @@ pub(super) struct Matrix<'a, T> {
 /// `R` rows of factors against `V` vectors of a matrix, over its rows `steps` in order:
 /// `acc[r][v] = fma(factor(step, r), matrix[step][v], acc[r][v])`.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "the same index in factors and sums")]
 fn multiply<S: Simd, E: Stored, const R: usize, const V: usize>(
     simd: S,
     acc: &mut [[S::F32; V]; R],
