@@ -1,30 +1,58 @@
 //! From a MODEL argument to a loaded model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
 use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
-use crate::args::{ContextArgs, ModelArgs};
-use crate::output;
+use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
+use crate::{catalog, output};
 
 /// The folder of models.
 pub(crate) fn cache() -> Result<CacheDir> {
     Ok(CacheDir::resolve(|name| std::env::var_os(name))?)
 }
 
-/// The file that a MODEL argument names; pulled first where it is not there.
-pub(crate) fn model_path(model: &str) -> Result<PathBuf> {
+/// What a MODEL argument stands for, before anything is pulled.
+pub(crate) struct Found {
+    model: String,
+    cache: CacheDir,
+    resolution: Resolution,
+}
+
+/// Looks a MODEL argument up.
+pub(crate) fn find(model: &str) -> Result<Found> {
     let cache = cache()?;
-    match minfer_hub::resolve(model, &cache)? {
-        Resolution::Local(path) | Resolution::Cached(path) => Ok(path),
-        Resolution::Pull(target) => {
-            let size = target.bytes().map(|bytes| format!(" ({})", output::bytes(bytes))).unwrap_or_default();
-            output::note(&format!("{model} is not in {}; pulling it{size}", cache.path().display()));
-            Ok(pull(&target, &cache)?.path)
+    let resolution = minfer_hub::resolve(model, &cache)?;
+    Ok(Found { model: model.to_owned(), cache, resolution })
+}
+
+impl Found {
+    /// The file; pulled first where it is not there.
+    pub(crate) fn path(self) -> Result<PathBuf> {
+        let Found { model, cache, resolution } = self;
+        match resolution {
+            Resolution::Local(path) | Resolution::Cached(path) => Ok(path),
+            Resolution::Pull(target) => {
+                if let Some(reason) = catalog::not_run(&model) {
+                    bail!(
+                        "{model} is not in {}, and this build does not run it: {reason}",
+                        cache.path().display()
+                    );
+                }
+                let size =
+                    target.bytes().map(|bytes| format!(" ({})", output::bytes(bytes))).unwrap_or_default();
+                output::note(&format!("{model} is not in {}; pulling it{size}", cache.path().display()));
+                Ok(pull(&target, &cache)?.path)
+            }
         }
+    }
+
+    /// The file, opened.
+    pub(crate) fn open(self) -> Result<ModelFile> {
+        Ok(ModelFile::open(&self.path()?)?)
     }
 }
 
@@ -44,11 +72,6 @@ pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
     Ok(pulled?)
 }
 
-/// Opens the file that a MODEL argument names.
-pub(crate) fn open(model: &str) -> Result<ModelFile> {
-    Ok(ModelFile::open(&model_path(model)?)?)
-}
-
 /// The machine as flags say.
 pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
     let options =
@@ -57,47 +80,37 @@ pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
 }
 
 /// Settings as flags say.
-pub(crate) fn load_options(model: &ModelArgs, context: &ContextArgs) -> Result<LoadOptions> {
-    let format = |own: Option<KvFormat>| own.or(context.cache_type);
-    let default = KvOptions::default();
-    Ok(LoadOptions {
+pub(crate) fn load_options(
+    model: &ModelArgs,
+    tokenizer: &TokenizerArgs,
+    context: &ContextArgs,
+) -> LoadOptions {
+    LoadOptions {
         model: model.options(),
         n_ctx: if context.n_ctx == 0 { ContextLength::Auto } else { ContextLength::Fixed(context.n_ctx) },
         n_batch: context.n_batch,
-        kv: KvOptions {
-            k_format: format(context.cache_type_k).unwrap_or(default.k_format),
-            v_format: format(context.cache_type_v).unwrap_or(default.v_format),
-            layout: context.kv_layout,
-            ..default
-        },
+        kv: kv_options(context),
         memory_limit: context.memory_limit,
-        tokenizer_pre: model.tokenizer_pre.clone(),
-        chat_template: model.chat_template.as_deref().map(template_source).transpose()?,
+        tokenizer_pre: tokenizer.tokenizer_pre.clone(),
         ..LoadOptions::default()
-    })
+    }
 }
 
-/// A template is the text itself where it has Jinja markup, and else the name of a file.
-fn template_source(given: &str) -> Result<String> {
-    if given.contains("{{") || given.contains("{%") {
-        return Ok(given.to_owned());
+/// The form of the KV cache as flags say.
+pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
+    let default = KvOptions::default();
+    let format = |own: Option<KvFormat>, default| own.or(context.cache_type).unwrap_or(default);
+    KvOptions {
+        k_format: format(context.cache_type_k, default.k_format),
+        v_format: format(context.cache_type_v, default.v_format),
+        layout: context.kv_layout,
+        ..default
     }
-    std::fs::read_to_string(Path::new(given)).with_context(|| format!("--chat-template {given}"))
 }
 
 /// Opens and loads.
-pub(crate) fn load(model: &str, model_args: &ModelArgs, context: &ContextArgs) -> Result<(Machine, Loaded)> {
-    let options = load_options(model_args, context)?;
-    load_with(model, context, &options)
-}
-
-/// Opens and loads with settings of the caller's.
-pub(crate) fn load_with(
-    model: &str,
-    context: &ContextArgs,
-    options: &LoadOptions,
-) -> Result<(Machine, Loaded)> {
-    let file = open(model)?;
+pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -> Result<(Machine, Loaded)> {
+    let file = found.open()?;
     let machine = machine(context)?;
     let loaded = Loaded::new(&machine, &file, options)?;
     if let [first, ..] = loaded.model.unused.as_slice() {

@@ -2,20 +2,29 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod catalog;
 mod commands;
 mod loading;
 mod output;
 
 use std::process::ExitCode;
 
+use minfer_hub::HubError;
+
 fn main() -> ExitCode {
     output::report_panics_in_one_line();
-    let cli = match args::parse(std::env::args_os()) {
-        Ok(cli) => cli,
+    std::panic::catch_unwind(work).unwrap_or(ExitCode::from(output::FAILED))
+}
+
+fn work() -> ExitCode {
+    let parsed = match args::parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
         Err(error) => return output::usage(&error),
     };
-    match commands::dispatch(cli.command) {
-        Ok(code) => code,
-        Err(error) => output::failure(&error),
+    let unknown = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(HubError::UnknownModel { .. }));
+    match (commands::dispatch(parsed.command), parsed.no_command) {
+        (Ok(code), _) => code,
+        (Err(error), Some(no_command)) if unknown(&error) => output::failure(&error.context(no_command)),
+        (Err(error), _) => output::failure(&error),
     }
 }

@@ -1,7 +1,10 @@
 //! What the user sees beside the answer: errors in one line, exit codes, progress.
 
-use std::io::{IsTerminal, Write};
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
+
+use anyhow::Result;
 
 /// Something failed.
 pub(crate) const FAILED: u8 = 1;
@@ -15,27 +18,50 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-/// Prints an error with its causes in one line and gives the exit code.
+/// Prints an error with its causes in one line and gives the exit code. A reader of stdout that has gone away has what
+/// it wanted.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
-        cause
-            .downcast_ref::<std::io::Error>()
-            .is_some_and(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+        cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
     };
     if error.chain().any(closed) {
         return ExitCode::SUCCESS;
     }
-    note(&format!("error: {}", one_line(&format!("{error:#}"))));
+    note(&format!("error: {}", one_line(&sentence(error))));
     ExitCode::from(FAILED)
+}
+
+/// An error and its causes, without those that it has in its own words.
+fn sentence(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| {
+        let cause = cause.to_string();
+        match (text.is_empty(), text.contains(&cause)) {
+            (true, _) => cause,
+            (false, true) => text,
+            (false, false) => format!("{}: {cause}", text.trim_end_matches(['?', '.'])),
+        }
+    })
+}
+
+/// Writes to stdout; what could not be written is an error.
+pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)?;
+    Ok(out.flush()?)
+}
+
+/// Writes one line to stdout.
+pub(crate) fn line(text: &impl Display) -> Result<()> {
+    answer(|out| Ok(writeln!(out, "{text}")?))
 }
 
 /// One line on stderr. A stderr that is closed is no failure.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Control characters and line ends of a message, some of which come from files, as escapes.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.trim_end().chars() {
         if character.is_control() { out.extend(character.escape_default()) } else { out.push(character) }
@@ -52,7 +78,7 @@ pub(crate) fn report_panics_in_one_line() {
 
 /// Whether moving bars and colours have a place to go.
 pub(crate) fn stderr_is_terminal() -> bool {
-    std::io::stderr().is_terminal()
+    io::stderr().is_terminal()
 }
 
 /// A bar of bytes on stderr; hidden where stderr is no terminal.
@@ -81,5 +107,12 @@ mod tests {
     #[test]
     fn messages_stay_in_one_line() {
         assert_eq!(one_line("a\nb\u{1b}[31mc\r\n"), "a\\nb\\u{1b}[31mc");
+    }
+
+    #[test]
+    fn causes_are_said_once() {
+        let inner = io::Error::other("the disk is full");
+        let error = anyhow::Error::new(inner).context("x: the disk is full").context("writing");
+        assert_eq!(sentence(&error), "writing: x: the disk is full");
     }
 }

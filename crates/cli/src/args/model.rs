@@ -5,7 +5,16 @@ use minfer::cpu::Isa;
 use minfer::graph::{KvFormat, KvLayout};
 use minfer::models::{MetadataOverride, ModelOptions, RopeOverrides, RopeScalingKind};
 
-use super::units;
+use super::values;
+
+/// The flag that changes how text is read.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct TokenizerArgs {
+    /// Name of the pre-tokenizer in place of the file's.
+    #[arg(long, value_name = "NAME", env = "MINFER_TOKENIZER_PRE")]
+    pub(crate) tokenizer_pre: Option<String>,
+}
 
 /// Flags that change what the file says of itself.
 #[derive(Debug, Args)]
@@ -14,12 +23,6 @@ pub(crate) struct ModelArgs {
     /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
     #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
     pub(crate) override_kv: Vec<MetadataOverride>,
-    /// Name of the pre-tokenizer in place of the file's.
-    #[arg(long, value_name = "NAME", env = "MINFER_TOKENIZER_PRE")]
-    pub(crate) tokenizer_pre: Option<String>,
-    /// Chat template in place of the file's: a file, or the template itself.
-    #[arg(long, value_name = "FILE", env = "MINFER_CHAT_TEMPLATE")]
-    pub(crate) chat_template: Option<String>,
     /// How positions beyond the trained context are mapped.
     #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
     pub(crate) rope_scaling: Option<RopeScalingKind>,
@@ -133,7 +136,7 @@ pub(crate) struct ContextArgs {
           value_parser = kv_layout())]
     pub(crate) kv_layout: KvLayout,
     /// Bytes that weights, KV cache and workspace may take together (800M, 4G); by default what is free.
-    #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = units::bytes)]
+    #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = values::bytes)]
     pub(crate) memory_limit: Option<u64>,
 }
 

@@ -3,6 +3,8 @@
 use clap::Args;
 use minfer::engine::{SamplingParams, Stage};
 
+use super::values::{self, Seed};
+
 /// Sampling flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
@@ -13,28 +15,32 @@ pub(crate) struct SamplingArgs {
         visible_alias = "temperature",
         value_name = "N",
         default_value_t = 0.8,
-        env = "MINFER_TEMP"
+        env = "MINFER_TEMP",
+        value_parser = values::from_zero
     )]
     temperature: f32,
     /// Keep this many of the most probable tokens; 0 = all.
     #[arg(long, value_name = "N", default_value_t = 40, env = "MINFER_TOP_K")]
     top_k: u32,
     /// Keep the most probable tokens up to this much probability; 1 = all.
-    #[arg(long, value_name = "N", default_value_t = 0.95, env = "MINFER_TOP_P")]
+    #[arg(long, value_name = "N", default_value_t = 0.95, env = "MINFER_TOP_P",
+          value_parser = values::share)]
     top_p: f32,
     /// Keep tokens at least this probable as a share of the most probable; 0 = all.
-    #[arg(long, value_name = "N", default_value_t = 0.05, env = "MINFER_MIN_P")]
+    #[arg(long, value_name = "N", default_value_t = 0.05, env = "MINFER_MIN_P",
+          value_parser = values::share)]
     min_p: f32,
     /// Divide the logits of repeated tokens by this; 1 = off.
-    #[arg(long, value_name = "N", default_value_t = 1.0, env = "MINFER_REPEAT_PENALTY")]
+    #[arg(long, value_name = "N", default_value_t = 1.0, env = "MINFER_REPEAT_PENALTY",
+          value_parser = values::above_zero)]
     repeat_penalty: f32,
     /// Tokens that penalties look back at; 0 = none, -1 = all.
     #[arg(
         long,
         value_name = "N",
         default_value_t = 64,
-        allow_negative_numbers = true,
-        env = "MINFER_REPEAT_LAST_N"
+        env = "MINFER_REPEAT_LAST_N",
+        value_parser = clap::value_parser!(i32).range(-1..)
     )]
     repeat_last_n: i32,
     /// Taken from the logits of tokens that occurred.
@@ -42,8 +48,8 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "N",
         default_value_t = 0.0,
-        allow_negative_numbers = true,
-        env = "MINFER_PRESENCE_PENALTY"
+        env = "MINFER_PRESENCE_PENALTY",
+        value_parser = values::finite
     )]
     presence_penalty: f32,
     /// Taken from the logits of tokens for each time they occurred.
@@ -51,12 +57,13 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "N",
         default_value_t = 0.0,
-        allow_negative_numbers = true,
-        env = "MINFER_FREQUENCY_PENALTY"
+        env = "MINFER_FREQUENCY_PENALTY",
+        value_parser = values::finite
     )]
     frequency_penalty: f32,
-    /// Added to a token's logit: ID=BIAS, for example 15=-1.5; may be repeated.
-    #[arg(long, value_name = "ID=BIAS", value_parser = bias)]
+    /// Added to a token's logit: ID=BIAS, for example 15=-1.5; a list with commas, or repeated.
+    #[arg(long, value_name = "ID=BIAS", env = "MINFER_LOGIT_BIAS", value_delimiter = ',',
+          value_parser = values::bias)]
     logit_bias: Vec<(u32, f32)>,
     /// Stages in order, separated by semicolons.
     #[arg(
@@ -67,12 +74,21 @@ pub(crate) struct SamplingArgs {
         env = "MINFER_SAMPLERS"
     )]
     samplers: Vec<Stage>,
-    /// Key of the random draws; without it a random one, which is reported.
-    #[arg(short = 's', long, value_name = "N", env = "MINFER_SEED")]
-    pub(crate) seed: Option<u64>,
+    /// Key of the random draws; -1 = a random one, which is reported.
+    #[arg(short = 's', long, value_name = "N", default_value = "-1", env = "MINFER_SEED",
+          value_parser = values::seed)]
+    seed: Seed,
 }
 
 impl SamplingArgs {
+    /// The seed, where one is given.
+    pub(crate) fn seed(&self) -> Option<u64> {
+        match self.seed {
+            Seed::Random => None,
+            Seed::Fixed(seed) => Some(seed),
+        }
+    }
+
     /// The parameters as the engine takes them.
     pub(crate) fn params(&self) -> SamplingParams {
         SamplingParams {
@@ -88,11 +104,4 @@ impl SamplingArgs {
             order: self.samplers.clone(),
         }
     }
-}
-
-fn bias(text: &str) -> Result<(u32, f32), String> {
-    let pair = text
-        .split_once('=')
-        .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)));
-    pair.ok_or_else(|| format!("{text:?} is not ID=BIAS"))
 }

@@ -1,5 +1,6 @@
 //! `minfer bench`.
 
+use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -17,14 +18,15 @@ const LIMIT_ROUNDS: usize = 5;
 /// Measures and prints.
 pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let tests = tests(args)?;
-    let mut options = loading::load_options(&args.model_args, &args.context)?;
+    let found = loading::find(&args.model)?;
+    let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     if options.n_ctx == ContextLength::Auto {
         let positions = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
         options.n_ctx = ContextLength::AtMost(positions);
     }
     options.head_rows = 1;
     let start = Instant::now();
-    let (machine, loaded) = loading::load_with(&args.model, &args.context, &options)?;
+    let (machine, loaded) = loading::load(found, &args.context, &options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     if let Some(test) = tests.iter().find(|test| test.depth + test.tokens > loaded.n_ctx) {
         bail!(
@@ -41,8 +43,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     for test in &tests {
         rows.push(subject.row(test, measure(&mut runner, test, args.repetitions)?));
     }
-    print(args.output, &subject, &rows);
-    Ok(())
+    output::answer(|out| print(out, args.output, &subject, &rows))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -223,30 +224,61 @@ impl Subject {
     }
 }
 
-fn print(format: BenchFormat, subject: &Subject, rows: &[Value]) {
-    let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_default();
+fn print(out: &mut dyn Write, format: BenchFormat, subject: &Subject, rows: &[Value]) -> Result<()> {
     match format {
-        BenchFormat::Json => println!("{}", Value::from(rows)),
-        BenchFormat::Csv => {
-            println!("model,test,depth,tok_s,of_limit,threads,isa");
-            for row in rows {
-                let (speed, share) = (number(row, "tok_s"), number(row, "of_limit"));
-                let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
-                let (model, test, isa) = (text("model"), text("test"), text("isa"));
-                println!("{model},{test},{},{speed:.2},{share:.3},{},{isa}", row["depth"], row["threads"]);
-            }
-        }
+        BenchFormat::Json => writeln!(out, "{}", Value::from(rows))?,
+        BenchFormat::Csv => print_csv(out, rows)?,
         BenchFormat::Md => {
-            println!("{}", subject.header());
-            println!("| test | depth | tokens/s | of limit |\n| --- | ---: | ---: | ---: |");
-            for row in rows {
-                let (speed, share) = (number(row, "tok_s"), 100.0 * number(row, "of_limit"));
-                println!(
-                    "| {} | {} | {speed:.1} | {share:.0} % |",
-                    row["test"].as_str().unwrap_or_default(),
-                    row["depth"]
-                );
-            }
+            writeln!(out, "{}", subject.header())?;
+            print_table(out, rows)?;
         }
+    }
+    Ok(())
+}
+
+/// Every field of a row, a column each.
+fn print_csv(out: &mut dyn Write, rows: &[Value]) -> Result<()> {
+    let fields = |row: &Value| row.as_object().cloned().unwrap_or_default();
+    let Some(first) = rows.first().map(fields) else { return Ok(()) };
+    writeln!(out, "{}", first.keys().map(String::as_str).collect::<Vec<_>>().join(","))?;
+    for row in rows {
+        writeln!(out, "{}", fields(row).values().map(csv_field).collect::<Vec<_>>().join(","))?;
+    }
+    Ok(())
+}
+
+fn csv_field(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) if text.contains([',', '"', '\n', '\r']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn print_table(out: &mut dyn Write, rows: &[Value]) -> Result<()> {
+    writeln!(out, "| test | depth | tokens/s | of limit |\n| --- | ---: | ---: | ---: |")?;
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap_or_default();
+    for row in rows {
+        let (speed, share) = (number(row, "tok_s"), 100.0 * number(row, "of_limit"));
+        let test = row["test"].as_str().unwrap_or_default();
+        writeln!(out, "| {test} | {} | {speed:.1} | {share:.0} % |", row["depth"])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_with_commas_are_quoted() {
+        assert_eq!(csv_field(&json!("a,\"b\"")), "\"a,\"\"b\"\"\"");
+        assert_eq!(
+            (csv_field(&json!("a")), csv_field(&json!(1.5)), csv_field(&json!(null))),
+            ("a".into(), "1.5".into(), String::new())
+        );
     }
 }

@@ -2,28 +2,25 @@
 
 use anyhow::Result;
 use minfer::cpu::Isa;
-use minfer::graph::{KvSpec, json as graph_json};
-use minfer::{available_memory, resident_memory};
+use minfer::graph::{KvFormat, KvSpec, json as graph_json};
+use minfer::models::Model;
+use minfer::{KvOptions, available_memory, resident_memory};
 use serde_json::{Value, json};
 
-use crate::args::{DoctorArgs, definition};
+use super::knobs;
+use crate::args::DoctorArgs;
 use crate::{loading, output};
 
 /// Shows what this machine has, what knobs there are, or what a model's KV cache takes.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
     if args.knobs {
-        return print_knobs(args.json);
+        return knobs::print(args.json);
     }
     if let (true, Some(model)) = (args.kv, &args.model) {
         return kv(args, model);
     }
     let report = report(args)?;
-    if args.json {
-        println!("{report}");
-    } else {
-        print_report(&report);
-    }
-    Ok(())
+    if args.json { output::line(&report) } else { print_report(&report) }
 }
 
 fn report(args: &DoctorArgs) -> Result<Value> {
@@ -47,16 +44,9 @@ fn report(args: &DoctorArgs) -> Result<Value> {
 }
 
 fn model_report(args: &DoctorArgs, model: &str) -> Result<Value> {
-    let file = loading::open(model)?;
+    let file = loading::find(model)?.open()?;
     let read = file.model(&args.model_args.options())?;
-    let options = loading::load_options(&args.model_args, &args.context)?;
-    let kv = read.kv_spec(
-        options.kv.k_format,
-        options.kv.v_format,
-        options.kv.layout,
-        options.kv.block_tokens,
-        1,
-    )?;
+    let kv = spec(&read, loading::kv_options(&args.context), 1)?;
     let weights = read.weights(file.gguf()).total_bytes();
     Ok(json!({
         "name": read.name,
@@ -68,97 +58,90 @@ fn model_report(args: &DoctorArgs, model: &str) -> Result<Value> {
     }))
 }
 
-fn print_report(report: &Value) {
+fn print_report(report: &Value) -> Result<()> {
     let bytes = |value: &Value| value.as_u64().map_or_else(|| value["error"].to_string(), output::bytes);
-    let text = |key: &str| report[key].as_str().unwrap_or_default().to_owned();
+    let text = |key: &str| report[key].as_str().unwrap_or_default();
     let sets: Vec<_> =
         report["isa_available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    println!("minfer {}", text("version"));
-    println!("processor   {} threads, {} (of {})", report["threads"], text("isa"), sets.join(", "));
-    println!(
-        "memory      {} available, {} held by this process",
-        bytes(&report["memory_available"]),
-        bytes(&report["memory_resident"])
-    );
-    println!("devices     cpu");
-    println!("models      {}", text("models_folder"));
+    let (available, resident) = (bytes(&report["memory_available"]), bytes(&report["memory_resident"]));
     let model = &report["model"];
-    if let Some(name) = model["name"].as_str() {
-        println!(
-            "model       {name}: weights {}, KV cache {} bytes a token, {} at its full context of {} positions",
-            bytes(&model["weight_bytes"]),
-            model["kv_bytes_per_token"],
-            bytes(&model["bytes_at_full_context"]),
-            model["context_length"]
-        );
-    }
-}
-
-fn kv(args: &DoctorArgs, model: &str) -> Result<()> {
-    let read = loading::open(model)?.model(&args.model_args.options())?;
-    let options = loading::load_options(&args.model_args, &args.context)?;
-    let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
-    let kv = options.kv;
-    let blocks = n_ctx.div_ceil(kv.block_tokens);
-    let spec = read.kv_spec(kv.k_format, kv.v_format, kv.layout, kv.block_tokens, blocks)?;
-    let geometry = geometry(&spec, n_ctx);
-    if args.json {
-        println!("{geometry}");
-    } else {
-        println!(
-            "{}: {} bytes a token, {} bytes a block of {} positions; {n_ctx} positions take {}",
-            read.name,
-            geometry["bytes_per_token"],
-            geometry["bytes_per_block"],
-            geometry["block_tokens"],
-            output::bytes(geometry["bytes_at_n_ctx"].as_u64().unwrap_or_default())
-        );
-    }
-    Ok(())
-}
-
-fn geometry(spec: &KvSpec, n_ctx: u32) -> Value {
-    let blocks = spec.groups.iter().zip(&spec.max_blocks);
-    json!({
-        "bytes_per_token": spec.bytes_per_token(),
-        "bytes_per_block": spec.groups.iter().map(|group| group.bytes_per_block()).sum::<u64>(),
-        "block_tokens": spec.groups.first().map(|group| group.block_tokens),
-        "n_ctx": n_ctx,
-        "bytes_at_n_ctx": blocks.map(|(group, &blocks)| group.bytes_per_block() * u64::from(blocks)).sum::<u64>(),
-        "groups": graph_json::kv_spec(spec),
+    output::answer(|out| {
+        writeln!(out, "minfer      {}", text("version"))?;
+        writeln!(out, "processor   {} threads, {} (of {})", report["threads"], text("isa"), sets.join(", "))?;
+        writeln!(out, "memory      {available} available, {resident} held by this process")?;
+        writeln!(out, "devices     cpu")?;
+        writeln!(out, "models      {}", text("models_folder"))?;
+        if let Some(name) = model["name"].as_str() {
+            writeln!(
+                out,
+                "model       {}: weights {}, KV cache {} bytes a token, {} at its full context of {} positions",
+                output::one_line(name),
+                bytes(&model["weight_bytes"]),
+                model["kv_bytes_per_token"],
+                bytes(&model["bytes_at_full_context"]),
+                model["context_length"]
+            )?;
+        }
+        Ok(())
     })
 }
 
-/// Every knob, read off the definition of the command line itself.
-fn print_knobs(as_json: bool) -> Result<()> {
-    let mut knobs: Vec<Value> = Vec::new();
-    for command in definition().get_subcommands() {
-        for argument in command.get_arguments().filter(|argument| argument.get_env().is_some()) {
-            let flag = argument.get_long().map(|long| format!("--{long}")).unwrap_or_default();
-            if let Some(known) = knobs.iter_mut().find(|knob| knob["flag"] == flag) {
-                known["commands"]
-                    .as_array_mut()
-                    .into_iter()
-                    .for_each(|list| list.push(json!(command.get_name())));
-                continue;
-            }
-            let default = argument.get_default_values().first().map(|value| value.to_string_lossy());
-            knobs.push(json!({
-                "flag": flag,
-                "variable": argument.get_env().map(|name| name.to_string_lossy()),
-                "default": default,
-                "help": argument.get_help().map(ToString::to_string),
-                "commands": [command.get_name()],
-            }));
+fn kv(args: &DoctorArgs, model: &str) -> Result<()> {
+    let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
+    let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
+    let options = loading::kv_options(&args.context);
+    let geometry = geometry(&read, options, n_ctx)?;
+    if args.json {
+        return output::line(&geometry);
+    }
+    let bytes = |value: &Value| output::bytes(value.as_u64().unwrap_or_default());
+    output::answer(|out| {
+        writeln!(
+            out,
+            "{}: {} bytes a token, {} bytes a block of {} positions; {n_ctx} positions take {}",
+            output::one_line(&read.name),
+            geometry["bytes_per_token"],
+            geometry["bytes_per_block"],
+            geometry["block_tokens"],
+            bytes(&geometry["bytes_at_n_ctx"])
+        )?;
+        for other in geometry["compared"].as_array().into_iter().flatten() {
+            let (format, token) =
+                (other["kv_format"].as_str().unwrap_or_default(), &other["bytes_per_token"]);
+            writeln!(out, "  {format:5} {token:>8} bytes a token, {}", bytes(&other["bytes_at_n_ctx"]))?;
         }
-    }
-    if as_json {
-        println!("{}", Value::from(knobs));
-        return Ok(());
-    }
-    for knob in &knobs {
-        let text = |key: &str| knob[key].as_str().unwrap_or_default().to_owned();
-        println!("{:22} {:28} {:12} {}", text("flag"), text("variable"), text("default"), text("help"));
-    }
-    Ok(())
+        Ok(())
+    })
+}
+
+/// The KV cache of `n_ctx` positions in the form that was asked for, and its size in every other.
+fn geometry(model: &Model, options: KvOptions, n_ctx: u32) -> Result<Value> {
+    let asked = spec(model, options, n_ctx)?;
+    let compared = KvFormat::ALL.into_iter().map(|format| {
+        let spec = spec(model, KvOptions { k_format: format, v_format: format, ..options }, n_ctx)?;
+        Ok(json!({
+            "kv_format": format.name(),
+            "bytes_per_token": spec.bytes_per_token(),
+            "bytes_at_n_ctx": total_bytes(&spec),
+        }))
+    });
+    Ok(json!({
+        "bytes_per_token": asked.bytes_per_token(),
+        "bytes_per_block": asked.groups.iter().map(|group| group.bytes_per_block()).sum::<u64>(),
+        "block_tokens": options.block_tokens,
+        "n_ctx": n_ctx,
+        "bytes_at_n_ctx": total_bytes(&asked),
+        "groups": graph_json::kv_spec(&asked),
+        "compared": compared.collect::<Result<Vec<_>>>()?,
+    }))
+}
+
+fn spec(model: &Model, options: KvOptions, n_ctx: u32) -> Result<KvSpec> {
+    let KvOptions { k_format, v_format, layout, block_tokens } = options;
+    Ok(model.kv_spec(k_format, v_format, layout, block_tokens, n_ctx.div_ceil(block_tokens))?)
+}
+
+fn total_bytes(spec: &KvSpec) -> u64 {
+    let blocks = spec.groups.iter().zip(&spec.max_blocks);
+    blocks.map(|(group, &blocks)| group.bytes_per_block() * u64::from(blocks)).sum()
 }

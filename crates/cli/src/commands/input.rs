@@ -1,14 +1,43 @@
 //! Text and ids that come from outside.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::output;
 
 /// All of stdin as text.
 pub(super) fn stdin_text() -> Result<String> {
+    say_that_stdin_is_read();
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("stdin")?;
-    String::from_utf8(bytes).context("stdin is not UTF-8 text")
+    text("stdin", bytes)
+}
+
+/// All of a file as text; `-` is stdin.
+pub(super) fn file_text(path: &Path) -> Result<String> {
+    if path.as_os_str() == "-" {
+        return stdin_text();
+    }
+    let name = path.display().to_string();
+    if path.is_dir() {
+        bail!("{name} is a folder; a file of text is needed");
+    }
+    text(&name, std::fs::read(path).with_context(|| name.clone())?)
+}
+
+fn text(name: &str, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        anyhow!("{name} is not UTF-8 text: byte {} does not fit", error.utf8_error().valid_up_to())
+    })
+}
+
+/// Without this, a command that waits for a person looks like one that hangs.
+pub(super) fn say_that_stdin_is_read() {
+    if std::io::stdin().is_terminal() {
+        output::note("reading from the terminal; Ctrl-D ends the input");
+    }
 }
 
 /// A JSON array of token ids on stdin.

@@ -1,16 +1,25 @@
 //! `minfer pull`, `minfer list` and `minfer rm`.
 
+use std::path::Path;
+
 use anyhow::Result;
-use minfer_hub::CATALOG;
-use serde_json::json;
+use minfer::models::ModelOptions;
+use minfer::{LoadError, ModelFile};
+use minfer_hub::{CATALOG, CacheDir, PullTarget};
+use serde_json::{Value, json};
 
 use crate::args::{ListArgs, PullArgs, RmArgs};
-use crate::{loading, output};
+use crate::{catalog, loading, output};
 
 /// Brings a model into the cache.
 pub(super) fn pull(args: &PullArgs) -> Result<()> {
     let cache = loading::cache()?;
     let target = minfer_hub::pull_target(&args.name, &cache)?;
+    if let PullTarget::Catalog(entry) = target
+        && let Some(reason) = catalog::not_run(entry.name)
+    {
+        output::note(&format!("warning: this build does not run {}: {reason}", entry.name));
+    }
     let pulled = loading::pull(&target, &cache)?;
     let state = if pulled.already { "is there" } else { "pulled" };
     output::note(&format!("{state}: {} ({})", pulled.path.display(), output::bytes(pulled.bytes)));
@@ -19,28 +28,66 @@ pub(super) fn pull(args: &PullArgs) -> Result<()> {
 
 /// Lists what is in the cache, then what can be pulled by name.
 pub(super) fn list(args: &ListArgs) -> Result<()> {
-    let cache = loading::cache()?;
-    let models = minfer_hub::list(&cache)?;
-    let missing = CATALOG.iter().filter(|entry| models.iter().all(|model| model.file != entry.file));
+    let listing = listing(&loading::cache()?)?;
     if args.json {
-        let present =
-            models.iter().map(|model| json!({"name": model.name, "file": model.file, "bytes": model.bytes}));
-        let available = missing.map(|entry| json!({"name": entry.name, "bytes": entry.bytes}));
-        let listing = json!({
-            "folder": cache.path(),
-            "models": present.collect::<Vec<_>>(),
-            "available": available.collect::<Vec<_>>(),
-        });
-        println!("{listing}");
-        return Ok(());
+        return output::line(&listing);
     }
-    for model in &models {
-        println!("{:24} {:>12}  {}", model.name, output::bytes(model.bytes), model.path.display());
+    output::answer(|out| {
+        for group in ["models", "unfinished", "available"] {
+            for row in listing[group].as_array().into_iter().flatten() {
+                writeln!(out, "{}", line(group, row))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Models that are there, pulls that were interrupted, and models that can be pulled.
+fn listing(cache: &CacheDir) -> Result<Value> {
+    let models = minfer_hub::list(cache)?;
+    let missing = CATALOG.iter().filter(|entry| models.iter().all(|model| model.file != entry.file));
+    let available: Vec<_> = missing
+        .map(|entry| json!({"name": entry.name, "bytes": entry.bytes, "not_run": catalog::not_run(entry.name)}))
+        .collect();
+    let unfinished: Vec<_> = minfer_hub::list_partials(cache)?
+        .into_iter()
+        .map(|partial| json!({"name": partial.file, "bytes": partial.bytes}))
+        .collect();
+    let models: Vec<_> = models
+        .into_iter()
+        .map(|model| {
+            let not_run = not_run(&model.path);
+            json!({"name": model.name, "file": model.file, "path": model.path, "bytes": model.bytes, "not_run": not_run})
+        })
+        .collect();
+    Ok(json!({
+        "folder": cache.path(),
+        "models": models,
+        "unfinished": unfinished,
+        "available": available,
+    }))
+}
+
+/// Why this build does not run a file; `None` where it does. Only the header is read.
+fn not_run(path: &Path) -> Option<String> {
+    let read = |file: ModelFile| file.model(&ModelOptions::default());
+    match ModelFile::open(path).and_then(read).err()? {
+        LoadError::Model { cause, .. } => Some(cause.to_string()),
+        error => Some(error.to_string()),
     }
-    for entry in missing {
-        println!("{:24} {:>12}  (minfer pull {})", entry.name, output::bytes(entry.bytes), entry.name);
-    }
-    Ok(())
+}
+
+fn line(group: &str, row: &Value) -> String {
+    let text = |key: &str| row[key].as_str().unwrap_or_default();
+    let name = text("name");
+    let rest = match group {
+        "models" => text("path").to_owned(),
+        "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),
+        _ => format!("(minfer pull {name})"),
+    };
+    let mark = row["not_run"].as_str().map(|reason| format!("  [not run by this build: {reason}]"));
+    let bytes = output::bytes(row["bytes"].as_u64().unwrap_or_default());
+    output::one_line(&format!("{name:24} {bytes:>12}  {rest}{}", mark.unwrap_or_default()))
 }
 
 /// Removes a model from the cache.

@@ -13,18 +13,17 @@ use crate::{loading, output};
 
 /// Prints one JSON object a line and position.
 pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
+    let found = loading::find(&args.model)?;
     let ids = input::stdin_ids()?;
     if ids.is_empty() {
         bail!("stdin has no token ids");
     }
     let options = options(args, ids.len())?;
-    let (machine, loaded) = loading::load_with(&args.model, &args.context, &options)?;
+    let (machine, loaded) = loading::load(found, &args.context, &options)?;
     let facts = Facts::new(&machine, &loaded);
     let engine = loaded.into_engine()?;
     input::check_ids(&ids, engine.vocab())?;
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    scores::score(&engine, ids, args.top, |row| Ok(write_row(&mut out, &row)?))?;
-    out.flush()?;
+    output::answer(|out| scores::score(&engine, ids, args.top, |row| Ok(write_row(out, &row)?)))?;
     if args.facts {
         output::note(&facts.line(&engine.stats()).to_string());
     }
@@ -33,7 +32,7 @@ pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
 
 /// A list of ids needs room for itself and one position more, no matter how much the model could take.
 fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
-    let mut options = loading::load_options(&args.model_args, &args.context)?;
+    let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     let wanted = u32::try_from(ids + 1)?;
     if options.n_ctx == ContextLength::Auto {
         options.n_ctx = ContextLength::AtMost(wanted);
@@ -41,17 +40,18 @@ fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
     Ok(options)
 }
 
-/// Numbers are written by `f32`'s own shortest round-trip form, so equal bits are equal text.
-fn write_row(out: &mut impl Write, row: &PromptRow) -> std::io::Result<()> {
-    write!(out, "{{\"pos\":{},\"token\":{},\"next_logprob\":", row.position, row.token)?;
-    match row.next_logprob {
-        Some(value) => write!(out, "{value:?}")?,
-        None => write!(out, "null")?,
-    }
-    write!(out, ",\"top\":[")?;
+/// Numbers are written in `f32`'s own shortest round-trip form, so equal bits are equal text.
+fn write_row(out: &mut dyn Write, row: &PromptRow) -> std::io::Result<()> {
+    let next = row.next_logprob.map_or("null".to_owned(), number);
+    write!(out, "{{\"pos\":{},\"token\":{},\"next_logprob\":{next},\"top\":[", row.position, row.token)?;
     for (index, token) in row.top.iter().enumerate() {
         let comma = if index > 0 { "," } else { "" };
-        write!(out, "{comma}[{},{:?}]", token.id, token.logprob)?;
+        write!(out, "{comma}[{},{}]", token.id, number(token.logprob))?;
     }
     writeln!(out, "]}}")
+}
+
+/// A number as JSON, which has none that are not finite.
+fn number(value: f32) -> String {
+    if value.is_finite() { format!("{value:?}") } else { "null".to_owned() }
 }

@@ -1,10 +1,12 @@
 //! One file for each command.
 
+mod answer;
 mod bench;
 mod completions;
 mod doctor;
 mod facts;
 mod input;
+mod knobs;
 mod list;
 mod logprobs;
 mod perplexity;

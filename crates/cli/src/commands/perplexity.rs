@@ -1,22 +1,23 @@
 //! `minfer perplexity`.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use minfer::ContextLength;
 use minfer::text::EncodeOptions;
 use serde_json::json;
 
-use super::scores;
+use super::{input, scores};
 use crate::args::PerplexityArgs;
 use crate::{loading, output};
 
 /// Scores a text window by window and prints exp of the mean loss.
 pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
-    let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
-    let mut options = loading::load_options(&args.model_args, &args.context)?;
+    let found = loading::find(&args.model)?;
+    let text = input::file_text(&args.file)?;
+    let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     if options.n_ctx == ContextLength::Auto {
         options.n_ctx = ContextLength::AtMost(args.window + 1);
     }
-    let (_, loaded) = loading::load_with(&args.model, &args.context, &options)?;
+    let (_, loaded) = loading::load(found, &args.context, &options)?;
     let ids = loaded.tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
     let engine = loaded.into_engine()?;
     let window = args.window as usize;
@@ -36,21 +37,19 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
             output::note(&format!("{} of {} windows: {:.4}", index + 1, windows.len(), mean(&losses).exp()));
         }
     }
-    print(args, &losses, windows.len());
-    Ok(())
+    output::line(&report(args, &losses, windows.len()))
 }
 
-fn print(args: &PerplexityArgs, losses: &[f64], windows: usize) {
-    let (mean, count) = (mean(losses), losses.len());
+fn report(args: &PerplexityArgs, losses: &[f64], windows: usize) -> String {
+    let (mean, count, window) = (mean(losses), losses.len(), args.window);
+    let perplexity = mean.exp();
     if args.json {
-        let row = json!({"perplexity": mean.exp(), "nll": mean, "tokens": count, "windows": windows, "window": args.window});
-        println!("{row}");
+        let row = json!({"perplexity": perplexity, "nll": mean, "tokens": count, "windows": windows, "window": window});
+        row.to_string()
     } else {
-        println!(
-            "perplexity {:.4} (loss {mean:.5} over {count} tokens in {windows} windows of {})",
-            mean.exp(),
-            args.window
-        );
+        format!(
+            "perplexity {perplexity:.4} (loss {mean:.5} over {count} tokens in {windows} windows of {window})"
+        )
     }
 }
 

@@ -20,63 +20,76 @@ const TEXT_SHOWN: usize = 120;
 
 /// Prints what a file holds; what this build cannot run is shown as far as it goes.
 pub(super) fn show(args: &ShowArgs) -> Result<()> {
-    let file = loading::open(&args.model)?;
+    let file = loading::find(&args.model)?.open()?;
     if let Some(format) = args.graph {
         return draw(args, &file, format);
     }
-    let model = file.model(&args.model_args.options());
+    let model = file.model(&args.model_args.options()).map_err(reason);
     if args.json {
-        return print_json(&file, model.as_ref().ok());
+        return output::line(&to_json_object(&file, &model));
     }
-    print_head(&file, &model);
-    println!("\nmetadata");
-    for (key, value) in file.gguf().metadata().iter() {
-        println!("  {key} = {}", brief(&value));
-    }
-    if args.tensors {
-        println!("\ntensors");
-        for tensor in file.gguf().tensors() {
-            println!("  {:40} {:>8}  {}", tensor.name(), tensor.tensor_type(), shape(tensor));
+    output::answer(|out| {
+        print_head(out, &file, &model)?;
+        writeln!(out, "\nmetadata")?;
+        for (key, value) in file.gguf().metadata().iter() {
+            writeln!(out, "  {} = {}", output::one_line(key), brief(&value))?;
         }
-    }
-    Ok(())
+        if args.tensors {
+            writeln!(out, "\ntensors")?;
+            for tensor in file.gguf().tensors() {
+                let name = output::one_line(tensor.name());
+                writeln!(out, "  {name:40} {:>8}  {}", tensor.tensor_type(), shape(tensor))?;
+            }
+        }
+        Ok(())
+    })
 }
 
-fn print_head(file: &ModelFile, model: &Result<Model, LoadError>) {
+/// Why a file is no model, without the file's name.
+fn reason(error: LoadError) -> String {
+    match error {
+        LoadError::Model { cause, .. } => cause.to_string(),
+        error => error.to_string(),
+    }
+}
+
+fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, String>) -> Result<()> {
     let gguf = file.gguf();
-    println!("{}", file.path().display());
-    println!(
+    writeln!(out, "{}", file.path().display())?;
+    writeln!(
+        out,
         "  GGUF version {}, {}, {} tensors",
         gguf.version(),
         output::bytes(gguf.total_bytes()),
         gguf.tensors().len()
-    );
+    )?;
     match model {
-        Err(error) => println!("  this build does not run it: {error}"),
-        Ok(model) => {
-            let numbers = &model.hyperparams;
-            println!(
-                "  {}: family {}, {} parameters",
-                model.name, model.family.architecture, model.parameters
-            );
-            println!(
-                "  {} layers, width {}, {} heads, {} KV heads, feed-forward {}, vocabulary {}, context {}",
-                numbers.n_layers,
-                numbers.width,
-                numbers.heads,
-                numbers.kv_heads,
-                numbers.feed_forward,
-                numbers.vocab,
-                numbers.context_length
-            );
-            let weights = model.weights(gguf).total_bytes();
-            println!(
-                "  memory: weights {}; KV cache of 1000 positions {}",
-                output::bytes(weights),
-                kv_estimates(model)
-            );
+        Err(reason) => {
+            writeln!(out, "  this build does not run it: {}", output::one_line(reason))?;
+            Ok(())
         }
+        Ok(model) => print_model(out, file, model),
     }
+}
+
+fn print_model(out: &mut dyn Write, file: &ModelFile, model: &Model) -> Result<()> {
+    let numbers = &model.hyperparams;
+    let name = output::one_line(&model.name);
+    writeln!(out, "  {name}: family {}, {} parameters", model.family.architecture, model.parameters)?;
+    writeln!(
+        out,
+        "  {} layers, width {}, {} heads, {} KV heads, feed-forward {}, vocabulary {}, context {}",
+        numbers.n_layers,
+        numbers.width,
+        numbers.heads,
+        numbers.kv_heads,
+        numbers.feed_forward,
+        numbers.vocab,
+        numbers.context_length
+    )?;
+    let weights = output::bytes(model.weights(file.gguf()).total_bytes());
+    writeln!(out, "  memory: weights {weights}; KV cache of 1000 positions {}", kv_estimates(model))?;
+    Ok(())
 }
 
 /// Bytes of 1000 cached positions for each format.
@@ -88,7 +101,7 @@ fn kv_estimates(model: &Model) -> String {
     KvFormat::ALL.into_iter().filter_map(estimate).collect::<Vec<_>>().join(", ")
 }
 
-fn print_json(file: &ModelFile, model: Option<&Model>) -> Result<()> {
+fn to_json_object(file: &ModelFile, model: &Result<Model, String>) -> serde_json::Value {
     let gguf = file.gguf();
     let metadata: serde_json::Map<_, _> =
         gguf.metadata().iter().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
@@ -104,7 +117,7 @@ fn print_json(file: &ModelFile, model: Option<&Model>) -> Result<()> {
             })
         })
         .collect();
-    let summary = model.map(|model| {
+    let summary = model.as_ref().ok().map(|model| {
         json!({
             "name": model.name,
             "family": model.family.architecture,
@@ -116,15 +129,15 @@ fn print_json(file: &ModelFile, model: Option<&Model>) -> Result<()> {
             "weight_bytes": model.weights(gguf).total_bytes(),
         })
     });
-    let all = json!({
+    json!({
         "path": file.path(),
         "version": gguf.version(),
         "bytes": gguf.total_bytes(),
         "model": summary,
+        "not_run": model.as_ref().err(),
         "metadata": metadata,
         "tensors": tensors,
-    });
-    Ok(writeln!(std::io::stdout(), "{all}")?)
+    })
 }
 
 fn to_json(value: &Value<'_>) -> serde_json::Value {
@@ -132,7 +145,8 @@ fn to_json(value: &Value<'_>) -> serde_json::Value {
         Value::Bool(value) => json!(value),
         Value::String(bytes) => json!(String::from_utf8_lossy(bytes)),
         Value::Array(array) => array.iter().map(|element| to_json(&element)).collect(),
-        Value::F32(value) => json!(value),
+        // By way of text, so that the number is as short as the f32 allows; one that is not finite is null.
+        Value::F32(value) => json!(value.to_string().parse::<f64>().ok()),
         number => match (number.as_integer(), number.as_float()) {
             (Some(integer), _) => {
                 i64::try_from(integer).map_or_else(|_| json!(integer as u64), |value| json!(value))
@@ -184,13 +198,12 @@ fn draw(args: &ShowArgs, file: &ModelFile, format: GraphFormat) -> Result<()> {
     }
     let prefix = args.layer.map(|layer| format!("blk.{layer}.")).unwrap_or_default();
     let source = dot::render(&program.body, &program.weights, &prefix);
-    let mut out = std::io::stdout().lock();
-    match format {
-        GraphFormat::Dot => out.write_all(source.as_bytes())?,
-        GraphFormat::Json => writeln!(out, "{}", graph_json(&program, &prefix))?,
-        GraphFormat::Svg => out.write_all(&svg(&source)?)?,
-    }
-    Ok(())
+    let bytes = match format {
+        GraphFormat::Dot => source.into_bytes(),
+        GraphFormat::Json => format!("{}\n", graph_json(&program, &prefix)).into_bytes(),
+        GraphFormat::Svg => svg(&source)?,
+    };
+    output::answer(|out| Ok(out.write_all(&bytes)?))
 }
 
 /// The program as JSON; of the body only nodes whose names begin with `prefix`.
@@ -208,6 +221,7 @@ fn svg(source: &str) -> Result<Vec<u8>> {
         .arg("-Tsvg")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .context("Graphviz's `dot` cannot be run; install the package graphviz, or use --graph dot")?;
     let mut input = child.stdin.take().context("dot has no stdin")?;
@@ -217,7 +231,7 @@ fn svg(source: &str) -> Result<Vec<u8>> {
         child.wait_with_output()
     })?;
     if !output.status.success() {
-        bail!("dot failed with {}", output.status);
+        bail!("dot: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(output.stdout)
 }

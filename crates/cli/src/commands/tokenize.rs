@@ -1,32 +1,33 @@
 //! `minfer tokenize` and `minfer detokenize`.
 
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, Write};
 
 use anyhow::{Context, Result};
 use minfer::text::{DecodeOptions, EncodeOptions, Tokenizer};
 
 use super::input;
 use crate::args::{DetokenizeArgs, TokenizeArgs};
-use crate::loading;
+use crate::{loading, output};
 
 /// Text to ids.
 pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
-    let tokenizer = loading::open(&args.model)?.tokenizer(args.tokenizer_pre.as_deref())?;
+    let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
     let options = EncodeOptions { add_special: args.add_special, parse_special: !args.no_parse_special };
-    let mut out = BufWriter::new(std::io::stdout().lock());
     if args.jsonl {
-        return lines(&tokenizer, options, &mut out);
+        return output::answer(|out| lines(&tokenizer, options, out));
     }
     let text = args.text.clone().map_or_else(input::stdin_text, Ok)?;
     let ids = tokenizer.encode(&text, options);
-    if args.json {
-        writeln!(out, "{}", serde_json::to_string(&ids)?)?;
-    } else {
+    output::answer(|out| {
+        if args.json {
+            writeln!(out, "{}", serde_json::to_string(&ids)?)?;
+            return Ok(());
+        }
         for id in ids {
             writeln!(out, "{id:>7}  {:?}", tokenizer.piece(id))?;
         }
-    }
-    Ok(out.flush()?)
+        Ok(())
+    })
 }
 
 /// One line of `--jsonl`.
@@ -37,7 +38,8 @@ struct Line {
     parse_special: Option<bool>,
 }
 
-fn lines(tokenizer: &Tokenizer, default: EncodeOptions, out: &mut impl Write) -> Result<()> {
+fn lines(tokenizer: &Tokenizer, default: EncodeOptions, out: &mut dyn Write) -> Result<()> {
+    input::say_that_stdin_is_read();
     for (index, line) in std::io::stdin().lock().lines().enumerate() {
         let line = line.with_context(|| format!("line {} of stdin", index + 1))?;
         if line.trim().is_empty() {
@@ -52,14 +54,14 @@ fn lines(tokenizer: &Tokenizer, default: EncodeOptions, out: &mut impl Write) ->
         let ids = tokenizer.encode(&line.text, options);
         writeln!(out, "{{\"ids\":{}}}", serde_json::to_string(&ids)?)?;
     }
-    Ok(out.flush()?)
+    Ok(())
 }
 
-/// Ids to text.
+/// Ids to text, byte for byte: no line end is added.
 pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
-    let tokenizer = loading::open(&args.model)?.tokenizer(None)?;
+    let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
     let ids = if args.ids.is_empty() { input::stdin_ids()? } else { args.ids.clone() };
     input::check_ids(&ids, tokenizer.vocab_len())?;
     let bytes = tokenizer.decode_bytes(&ids, DecodeOptions { show_special: !args.hide_special });
-    Ok(std::io::stdout().lock().write_all(&bytes)?)
+    output::answer(|out| Ok(out.write_all(&bytes)?))
 }

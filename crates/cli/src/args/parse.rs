@@ -1,0 +1,222 @@
+//! From words and variables to a command.
+
+use std::env;
+use std::ffi::OsString;
+
+use clap::builder::Resettable;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
+
+use super::{Cli, Command};
+
+/// Words that are no command and yet no model.
+const OWN_WORDS: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
+
+/// A command line that is understood.
+#[derive(Debug)]
+pub(crate) struct Parsed {
+    /// The command.
+    pub(crate) command: Command,
+    /// What to say of the first word, taken for a model, if there is no such model.
+    pub(crate) no_command: Option<String>,
+}
+
+/// The command line as clap knows it. The help does not depend on variables, and a number may be negative, so that one
+/// out of range is refused as such.
+pub(crate) fn definition() -> clap::Command {
+    each_argument(Cli::command(), |argument| {
+        let takes_values = argument.get_action().takes_values();
+        argument.hide_env_values(true).allow_negative_numbers(takes_values)
+    })
+}
+
+/// An empty variable is one that is not set.
+fn without_empty_variables(argument: Arg) -> Arg {
+    let empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
+    if empty { argument.env(Resettable::Reset) } else { argument }
+}
+
+fn each_argument(command: clap::Command, change: fn(Arg) -> Arg) -> clap::Command {
+    command.mut_subcommands(|command| command.mut_args(change))
+}
+
+/// Reads a command line. One that begins with no command is that of `run`.
+pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, clap::Error> {
+    let mut words: Vec<OsString> = words.into_iter().collect();
+    let definition = each_argument(definition(), without_empty_variables);
+    let first = words.get(1).map(|word| word.to_string_lossy().into_owned());
+    let short_form =
+        first.filter(|word| !is_command(&definition, word) && !OWN_WORDS.contains(&word.as_str()));
+    if short_form.is_some() {
+        words.insert(1, "run".into());
+    }
+    let matches = definition
+        .clone()
+        .try_get_matches_from(&words)
+        .map_err(|error| name_variable(error, &definition, &words))?;
+    check_conflicts(&definition, &matches)?;
+    let Cli { command } = Cli::from_arg_matches(&matches)?;
+    if short_form.is_some() {
+        check_order(&definition, &command)?;
+    }
+    let no_command =
+        short_form.filter(|word| !word.starts_with('-')).map(|word| no_command(&definition, &word));
+    Ok(Parsed { command, no_command })
+}
+
+fn is_command(definition: &clap::Command, word: &str) -> bool {
+    definition.find_subcommand(word).is_some()
+}
+
+/// Says that a word is no command, with those that look like it.
+fn no_command(definition: &clap::Command, word: &str) -> String {
+    let refusal = definition.clone().try_get_matches_from(["minfer", word]).err();
+    let near = match refusal.as_ref().and_then(|error| error.get(ContextKind::SuggestedSubcommand)) {
+        Some(ContextValue::String(name)) => format!("`{name}`"),
+        Some(ContextValue::Strings(names)) => {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+        }
+        _ => return format!("no command `{word}`"),
+    };
+    format!("no command `{word}`, did you mean {near}?")
+}
+
+/// Flags before a command would make the command's name a model.
+fn check_order(definition: &clap::Command, command: &Command) -> Result<(), clap::Error> {
+    match command {
+        Command::Run(run) if is_command(definition, &run.model) => Err(definition.clone().error(
+            ErrorKind::ArgumentConflict,
+            format!("flags come after the command: minfer {} ...", run.model),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// What is typed must be of use; a variable that does not fit is passed over.
+fn check_conflicts(definition: &clap::Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some(("run", run)) = matches.subcommand() else { return Ok(()) };
+    let typed = |name: &&&str| run.value_source(name) == Some(ValueSource::CommandLine);
+    let unused = ["system", "chat_template", "chat_template_kwargs"];
+    match unused.iter().find(typed) {
+        Some(name) if run.get_flag("raw") => {
+            let flag = name.replace('_', "-");
+            let text = format!("--{flag} needs the chat template, which --raw leaves out");
+            Err(definition.clone().error(ErrorKind::ArgumentConflict, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Adds the variable's name to an error about a value that nobody typed.
+fn name_variable(mut error: clap::Error, definition: &clap::Command, words: &[OsString]) -> clap::Error {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (Some(argument), Some(value)) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue))
+    else {
+        return error;
+    };
+    if words.iter().any(|word| word.to_string_lossy().contains(&value)) {
+        return error;
+    }
+    let all = definition.get_subcommands().flat_map(clap::Command::get_arguments);
+    let found = all.filter(|known| known.to_string() == argument).find_map(Arg::get_env);
+    if let Some(variable) = found {
+        let tip = format!("the value comes from the variable {}", variable.to_string_lossy());
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(words: &[&str]) -> Result<Command, clap::Error> {
+        parse(["minfer"].iter().chain(words).map(OsString::from)).map(|parsed| parsed.command)
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        let error = command(words).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn a_model_alone_is_run() {
+        for words in [
+            ["smollm2", "hello", "-n", "3"],
+            ["-n", "3", "smollm2", "hello"],
+            ["-n=3", "smollm2", "--", "hello"],
+        ] {
+            let Ok(Command::Run(run)) = command(&words) else { panic!("not run: {words:?}") };
+            assert_eq!(
+                (run.model.as_str(), run.prompt.as_deref(), run.n_predict),
+                ("smollm2", Some("hello"), 3)
+            );
+        }
+    }
+
+    #[test]
+    fn flags_before_a_command_are_refused() {
+        assert!(refusal(&["-t", "2", "bench", "smollm2"]).contains("minfer bench ..."));
+    }
+
+    #[test]
+    fn counts_of_tokens_are_checked() {
+        for (given, good) in [("-1", true), ("0", true), ("-2", false), ("x", false), ("4294967296", false)] {
+            assert_eq!(command(&["run", "m", "p", "-n", given]).is_ok(), good, "{given}");
+        }
+        assert!(refusal(&["run", "m", "p", "-n", "-2"]).contains("-2 is not in -1..="));
+        assert!(refusal(&["bench", "m", "-p", "4294967295"]).contains("4294967295 is not in"));
+    }
+
+    #[test]
+    fn values_out_of_range_are_refused_as_such() {
+        for (words, wanted) in [
+            (["run", "m", "--temp", "-1"], "a number from 0 on is needed"),
+            (["run", "m", "--top-p", "2"], "a number from 0 to 1 is needed"),
+            (["run", "m", "--repeat-last-n", "-2"], "-2 is not in -1..="),
+            (["run", "m", "--stop", ""], "a value is required"),
+            (["run", "m", "--threads", "0"], "0 is not in 1..=1024"),
+            (["run", "m", "--chat-template-kwargs", "[1]"], "a JSON object is needed"),
+            (["detokenize", "m", "5", "-1"], "-1 is not in 0..="),
+        ] {
+            let text = refusal(&words);
+            assert!(text.contains(wanted), "{words:?}: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_values_name_the_choices() {
+        assert!(refusal(&["run", "m", "--isa", "sse"]).contains("avx512"));
+        assert!(refusal(&["run", "m", "--cache-type", "q2"]).contains("bf16"));
+        assert!(refusal(&["run", "m", "--samplers", "luck"]).contains("top_k"));
+    }
+
+    #[test]
+    fn a_raw_prompt_has_no_template() {
+        assert!(
+            refusal(&["run", "m", "p", "--raw", "--system", "s"])
+                .contains("--system needs the chat template")
+        );
+        assert!(
+            refusal(&["run", "m", "--raw", "--chat-template-kwargs", "{}"])
+                .contains("--chat-template-kwargs")
+        );
+    }
+
+    #[test]
+    fn an_unknown_first_word_brings_near_commands() {
+        let parsed = parse(["minfer", "benhc"].map(OsString::from)).unwrap();
+        assert_eq!(parsed.no_command.unwrap(), "no command `benhc`, did you mean `bench`?");
+        assert_eq!(parse(["minfer", "run", "x"].map(OsString::from)).unwrap().no_command, None);
+    }
+}

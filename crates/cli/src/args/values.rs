@@ -1,0 +1,146 @@
+//! Values that a flag or a variable can have, beyond those that clap reads by itself.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Map, Value};
+
+/// The most tokens that a flag can ask for; far more than any context, and sums of a few stay in a `u32`.
+pub(super) const MOST_TOKENS: i64 = 1 << 24;
+
+/// Bytes with an optional suffix: `512M`, `4GiB`, `1.5G`. Suffixes are powers of 1024.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(digits);
+    let wanted = || format!("{text:?} is not a size such as 800M, 4G or 4GiB");
+    let number: f64 = number.parse().map_err(|_| wanted())?;
+    let suffix = suffix.trim().to_ascii_lowercase();
+    let power = match suffix.trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 1,
+        "m" => 2,
+        "g" => 3,
+        "t" => 4,
+        _ => return Err(wanted()),
+    };
+    let bytes = number * 1024f64.powi(power);
+    if bytes >= 1.0 && bytes < 2f64.powi(63) { Ok(bytes as u64) } else { Err(wanted()) }
+}
+
+/// A switch as a variable spells it.
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "yes" | "on" => Ok(true),
+        "0" | "false" | "no" | "off" => Ok(false),
+        _ => Err("neither 1, true, yes, on nor 0, false, no, off".to_owned()),
+    }
+}
+
+/// A share of a whole.
+pub(super) fn share(text: &str) -> Result<f32, String> {
+    number_in(text, 0.0..=1.0, "a number from 0 to 1 is needed")
+}
+
+/// A number that is not negative.
+pub(super) fn from_zero(text: &str) -> Result<f32, String> {
+    number_in(text, 0.0..=f32::MAX, "a number from 0 on is needed")
+}
+
+/// A number above zero.
+pub(super) fn above_zero(text: &str) -> Result<f32, String> {
+    number_in(text, f32::MIN_POSITIVE..=f32::MAX, "a number above 0 is needed")
+}
+
+/// A finite number.
+pub(super) fn finite(text: &str) -> Result<f32, String> {
+    number_in(text, f32::MIN..=f32::MAX, "a number is needed")
+}
+
+fn number_in(text: &str, range: RangeInclusive<f32>, wanted: &str) -> Result<f32, String> {
+    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_owned())
+}
+
+/// A JSON object.
+pub(super) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("a JSON object is needed: {error}"))
+}
+
+/// A token's id and what is added to its logit; minus infinity bans the token.
+pub(super) fn bias(text: &str) -> Result<(u32, f32), String> {
+    let pair = text
+        .split_once('=')
+        .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)));
+    pair.filter(|(_, bias)| *bias < f32::INFINITY)
+        .ok_or_else(|| "ID=BIAS is needed, such as 15=-1.5".to_owned())
+}
+
+/// Key of the random draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seed {
+    /// Another one for each run.
+    Random,
+    /// This one.
+    Fixed(u64),
+}
+
+/// A seed: a number, or -1 for a random one.
+pub(super) fn seed(text: &str) -> Result<Seed, String> {
+    match text.trim() {
+        "-1" => Ok(Seed::Random),
+        number => number
+            .parse()
+            .map(Seed::Fixed)
+            .map_err(|_| format!("a number from 0 to {} or -1 is needed", u64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        let good = [
+            ("1", 1),
+            ("2k", 2048),
+            ("800M", 800 << 20),
+            ("1.5G", 3 << 29),
+            ("4GiB", 4 << 30),
+            ("4 gb", 4 << 30),
+        ];
+        for (text, value) in good {
+            assert_eq!(bytes(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_sizes() {
+        for text in ["", "G", "0", "-1", "4X", "1e3", "1.2.3M", "99999999999T"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_keep_to_their_ranges() {
+        assert_eq!((share("0"), share("1"), from_zero("2.5")), (Ok(0.0), Ok(1.0), Ok(2.5)));
+        assert_eq!((above_zero("1e-3"), finite("-2")), (Ok(0.001), Ok(-2.0)));
+        for text in ["nan", "inf", "-inf", "x", ""] {
+            assert!(
+                [share(text), from_zero(text), above_zero(text), finite(text)].iter().all(Result::is_err),
+                "{text}"
+            );
+        }
+        assert!(share("1.01").is_err() && from_zero("-0.1").is_err() && above_zero("0").is_err());
+    }
+
+    #[test]
+    fn biases_and_seeds() {
+        assert_eq!(bias("15=-1.5"), Ok((15, -1.5)));
+        assert_eq!(bias("15=-inf"), Ok((15, f32::NEG_INFINITY)));
+        for text in ["", "15", "=1", "-1=1", "15=inf", "15=nan", "15=x"] {
+            assert!(bias(text).is_err(), "{text}");
+        }
+        assert_eq!((seed("-1"), seed("7")), (Ok(Seed::Random), Ok(Seed::Fixed(7))));
+        assert!(seed("-2").is_err() && seed("x").is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! The answer of a run: read as it comes, shown, reported.
+
+use std::io::{self, Write};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use minfer::engine::event::{FinishReason, Finished, StopCause, Token};
+use minfer::engine::{Event, Events};
+use serde_json::{Value, json};
+
+/// How often an interrupt is looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// What came back.
+#[derive(Default)]
+pub(super) struct Answer {
+    text: String,
+    ids: Vec<u32>,
+    /// Absent where the run was interrupted.
+    pub(super) finished: Option<Finished>,
+}
+
+impl Answer {
+    /// Reads events to the end, writing text to stdout as it comes.
+    pub(super) fn read(events: &Events, show: bool, mut look: impl FnMut()) -> Result<Answer> {
+        let mut answer = Answer::default();
+        loop {
+            look();
+            match events.recv_timeout(POLL) {
+                Ok(Event::Token(Token { id, text, is_end, .. })) => {
+                    if !is_end {
+                        answer.ids.push(id);
+                    }
+                    answer.add(&text, show)?;
+                }
+                Ok(Event::Finished(finished)) => {
+                    answer.add(&finished.tail, show)?;
+                    answer.finished = Some(finished);
+                    break;
+                }
+                Ok(Event::Failed(error)) => return Err(error.into()),
+                Ok(Event::Cancelled) => break,
+                Ok(Event::Progress(_) | Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("the engine stopped"),
+            }
+        }
+        if show && !answer.text.is_empty() && !answer.text.ends_with('\n') {
+            writeln!(io::stdout())?;
+        }
+        Ok(answer)
+    }
+
+    fn add(&mut self, text: &str, show: bool) -> Result<()> {
+        self.text.push_str(text);
+        if show && !text.is_empty() {
+            let mut out = io::stdout().lock();
+            out.write_all(text.as_bytes())?;
+            out.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// The whole answer as JSON.
+pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
+    let (reason, detail) = match &finished.reason {
+        FinishReason::Length => ("length", Value::Null),
+        FinishReason::Stop(StopCause::EndToken(id)) => ("stop", json!({"end_token": id})),
+        FinishReason::Stop(StopCause::StopString(text)) => ("stop", json!({"stop_string": text})),
+    };
+    let (usage, timings) = (&finished.usage, &finished.timings);
+    json!({
+        "text": answer.text,
+        "ids": answer.ids,
+        "finish_reason": reason,
+        "stopped_by": detail,
+        "seed": finished.seed,
+        "usage": {
+            "prompt_tokens": usage.prompt,
+            "completion_tokens": usage.completion,
+            "total_tokens": usage.prompt + usage.completion,
+            "prompt_tokens_details": {"cached_tokens": usage.cached},
+        },
+        "timings": {
+            "cache_n": usage.cached,
+            "prompt_n": usage.prompt - usage.cached,
+            "prompt_ms": timings.prompt_ms(),
+            "prompt_per_second": rate(usage.prompt - usage.cached, timings.prompt_ms()),
+            "predicted_n": usage.completion,
+            "predicted_ms": timings.predicted_ms(),
+            "predicted_per_second": rate(usage.completion, timings.predicted_ms()),
+        },
+    })
+}
+
+/// The speeds in one line.
+pub(super) fn speeds(finished: &Finished) -> String {
+    let (usage, timings) = (&finished.usage, &finished.timings);
+    format!(
+        "{} prompt tokens at {:.1}/s, {} tokens at {:.1}/s, seed {}",
+        usage.prompt,
+        rate(usage.prompt - usage.cached, timings.prompt_ms()),
+        usage.completion,
+        rate(usage.completion, timings.predicted_ms()),
+        finished.seed
+    )
+}
+
+/// Tokens per second; 0 where no time passed.
+fn rate(tokens: u32, milliseconds: f64) -> f64 {
+    if milliseconds > 0.0 { f64::from(tokens) / milliseconds * 1e3 } else { 0.0 }
+}

@@ -1,0 +1,43 @@
+//! `minfer bench`.
+
+use minfer_testkit::synthetic::Family;
+use serde_json::Value;
+
+use crate::place::{Place, has};
+
+#[test]
+fn rows_as_json_csv_and_markdown() {
+    let place = Place::with(Family::Llama);
+    let words = ["bench", "tiny.gguf", "-p", "8,16", "-n", "4", "-d", "0,8", "-r", "1", "-t", "1"];
+    let run = |format: &str| place.minfer(&[&words[..], &["-o", format]].concat());
+    let rows = run("json").json();
+    let names: Vec<_> =
+        rows.as_array().expect("rows").iter().map(|row| row["test"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pp8", "pp16", "tg4", "pp8", "pp16", "tg4"]);
+    for row in rows.as_array().expect("rows") {
+        for key in ["tok_s", "of_limit", "int8_gops", "read_gbs", "load_s"] {
+            assert!(row[key].as_f64() > Some(0.0), "{key}: {row}");
+        }
+        for key in ["depth", "n", "threads", "file_weight_bytes", "packed_weight_bytes", "kv_bytes_per_token"]
+        {
+            assert!(row[key].is_u64(), "{key}: {row}");
+        }
+    }
+    let csv = run("csv").stdout();
+    let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
+    assert_eq!(columns, vec![rows[0].as_object().map_or(0, serde_json::Map::len); 7]);
+    let table = run("md").stdout();
+    has(&table, &["tiny.gguf: 1 threads", "| test | depth | tokens/s | of limit |", "| tg4 | 8 |"]);
+}
+
+#[test]
+fn tests_that_cannot_be_run() {
+    let place = Place::with(Family::Llama);
+    let run = |words: &[&str]| place.minfer(&[&["bench", "tiny.gguf", "-r", "1"], words].concat());
+    has(&run(&["-p", "0", "-n", "0"]).failure(), &["nothing to measure"]);
+    has(&run(&["-p", "9999", "-n", "0"]).failure(), &["pp9999", "512"]);
+    has(&run(&["-p", "16777216", "-d", "16777216", "-n", "0"]).failure(), &["33554432"]);
+    run(&["-p", "4294967295"]).usage();
+    run(&["-o", "xml"]).usage();
+    assert!(matches!(run(&["-p", "8", "-n", "0", "-c", "64", "-o", "json"]).json(), Value::Array(_)));
+}

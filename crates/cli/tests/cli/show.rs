@@ -1,0 +1,69 @@
+//! `minfer show`.
+
+use minfer_testkit::synthetic::{Family, Value as Metadata};
+use serde_json::Value;
+
+use crate::place::{Place, has};
+
+#[test]
+fn what_a_file_holds() {
+    let place = Place::with(Family::Qwen2);
+    let text = place.minfer(&["show", "tiny.gguf", "--tensors"]).stdout().replace("\\", "/");
+    insta::assert_snapshot!("show_tensors", text);
+}
+
+#[test]
+fn the_same_as_json() {
+    let place = Place::with(Family::Llama);
+    let report = place.minfer(&["show", "tiny.gguf", "--json"]).json();
+    assert_eq!((&report["model"]["family"], &report["not_run"]), (&"llama".into(), &Value::Null));
+    let epsilon = report["metadata"]["llama.attention.layer_norm_rms_epsilon"].to_string();
+    assert_eq!(epsilon, "1e-5", "the shortest form of the f32");
+    let tensors = report["tensors"].as_array().expect("an array");
+    assert!(
+        tensors.iter().any(|tensor| tensor["name"] == "blk.3.ffn_down.weight" && tensor["type"] == "F32")
+    );
+}
+
+#[test]
+fn a_family_that_is_not_read_is_shown_as_far_as_it_goes() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    model.set("general.architecture", "mamba\n2");
+    place.write("other.gguf", model.to_bytes());
+    let text = place.minfer(&["show", "other.gguf"]).stdout();
+    has(&text, &["this build does not run it", "mamba", "it reads llama, qwen2", "llama.block_count = 4"]);
+    let report = place.minfer(&["show", "other.gguf", "--json"]).json();
+    assert_eq!(report["model"], Value::Null);
+    has(report["not_run"].as_str().expect("a reason"), &["mamba"]);
+    has(&place.minfer(&["show", "other.gguf", "--graph", "dot"]).failure(), &["mamba"]);
+    has(&place.minfer(&["run", "other.gguf", "p"]).failure(), &["mamba"]);
+}
+
+#[test]
+fn control_characters_of_a_file_stay_in_the_file() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    model.set("general.name", "evil\u{1b}[31m\nname");
+    model.set("evil\u{1b}key", Metadata::Text("\u{7}".to_owned()));
+    place.write("evil.gguf", model.to_bytes());
+    for words in [&["show", "evil.gguf"][..], &["doctor", "evil.gguf"], &["doctor", "evil.gguf", "--kv"]] {
+        let text = place.minfer(words).stdout();
+        assert!(!text.contains(['\u{1b}', '\u{7}']) && text.contains("evil"), "{text}");
+    }
+}
+
+#[test]
+fn graphs() {
+    let place = Place::with(Family::Llama);
+    let draw = |flags: &[&str]| place.minfer(&[&["show", "tiny.gguf", "--graph"], flags].concat());
+    has(&draw(&["dot"]).stdout(), &["digraph", "blk.3."]);
+    let layer = draw(&["dot", "--layer", "1"]).stdout();
+    assert!(layer.contains("digraph") && layer.len() < draw(&["dot"]).stdout().len());
+    let (before, after) = (draw(&["json", "--before"]).json(), draw(&["json"]).json());
+    assert_ne!(before, after);
+    has(&draw(&["dot", "--layer", "4"]).failure(), &["--layer 4", "layers 0 to 3"]);
+    has(&draw(&["svg"]).env("PATH", "").failure(), &["Graphviz", "--graph dot"]);
+    draw(&["png"]).usage();
+    place.minfer(&["show", "tiny.gguf", "--layer", "1"]).usage();
+}

@@ -1,0 +1,86 @@
+//! Readers that go away, disks that are full, interrupts.
+#![cfg(unix)]
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use minfer_testkit::synthetic::Family;
+
+use crate::place::{Place, has};
+
+/// Runs `minfer ARGUMENTS | reader`, and gives minfer's exit code with its stderr.
+fn piped_into(place: &Place, arguments: &str, reader: &str) -> (String, String) {
+    let script =
+        format!("{{ '{}' {arguments}; echo \"code $?\" >&2; }} | {reader}", env!("CARGO_BIN_EXE_minfer"));
+    let mut run = place.program("sh");
+    run.command.args(["-c", &script]);
+    let output = run.stdin("[1,2,3]").output();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (errors, code) = stderr.rsplit_once("code ").expect("a code");
+    (code.trim().to_owned(), errors.to_owned())
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let place = Place::with(Family::Llama);
+    for arguments in [
+        "list",
+        "--help",
+        "show tiny.gguf --tensors",
+        "show tiny.gguf --graph json",
+        "completions bash",
+        "doctor --knobs",
+        "logprobs tiny.gguf --top 200",
+        "run tiny.gguf p --raw --ignore-eos",
+        "detokenize tiny.gguf",
+    ] {
+        // `true` reads nothing; a short pause lets it be gone before anything is written.
+        let (code, errors) = piped_into(&place, arguments, "true");
+        assert_eq!((code.as_str(), errors.as_str()), ("0", ""), "{arguments}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_a_failure() {
+    let place = Place::with(Family::Llama);
+    for arguments in [
+        "list",
+        "doctor",
+        "detokenize tiny.gguf 1",
+        "show tiny.gguf",
+        "completions zsh",
+        "run tiny.gguf p --raw",
+    ] {
+        let script = format!("'{}' {arguments} > /dev/full", env!("CARGO_BIN_EXE_minfer"));
+        let mut run = place.program("sh");
+        run.command.args(["-c", &script]);
+        has(&run.failure(), &["No space left"]);
+    }
+}
+
+#[test]
+fn an_interrupt_ends_the_answer_with_130() {
+    let place = Place::with(Family::Llama);
+    // Slow enough to be interrupted: nothing reads the pipe once it is full.
+    let words = ["run", "tiny.gguf", "p", "--raw", "--ignore-eos", "-n", "400"];
+    let mut run = place.minfer(&words);
+    let mut child = run
+        .command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut first = [0];
+    let mut stdout = child.stdout.take().expect("piped");
+    stdout.read_exact(&mut first).expect("a byte of the answer");
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(status.success());
+    let mut rest = Vec::new();
+    stdout.read_to_end(&mut rest).expect("the rest");
+    let code = child.wait().expect("waited for").code();
+    // An answer that came to its end before the signal is a good one.
+    assert!(code == Some(130) || rest.len() > 300, "{code:?} after {} bytes", rest.len());
+    std::io::stdout().flush().expect("flushed");
+}

@@ -1,0 +1,70 @@
+//! `minfer tokenize` and `minfer detokenize`.
+
+use minfer_testkit::synthetic::Family;
+use serde_json::json;
+
+use crate::place::{Place, has, json_lines};
+
+#[test]
+fn text_to_ids_and_back() {
+    let place = Place::with(Family::Qwen2);
+    for text in ["the thing", "  two\nlines\t", "größer 日本 👍🏽", "\u{0}\u{7f}", "<|eos|> as text"]
+    {
+        let ids = place.minfer(&["tokenize", "tiny.gguf", "--json"]).stdin(text).stdout();
+        assert_eq!(place.minfer(&["detokenize", "tiny.gguf"]).stdin(&ids).stdout(), text, "{ids}");
+    }
+}
+
+#[test]
+fn special_tokens_as_flags_say() {
+    let place = Place::with(Family::Llama);
+    let ids = |flags: &[&str]| {
+        let words = [&["tokenize", "tiny.gguf", "the<|eos|>", "--json"], flags].concat();
+        place.minfer(&words).json()
+    };
+    assert_eq!(ids(&[]), json!([257, 267]));
+    assert_eq!(ids(&["--no-parse-special"]).as_array().map(Vec::len), Some(8));
+    let detokenize =
+        |flags: &[&str]| place.minfer(&[&["detokenize", "tiny.gguf", "257", "267"], flags].concat()).stdout();
+    assert_eq!(detokenize(&[]), "the<|eos|>");
+    assert_eq!(detokenize(&["--hide-special"]), "the");
+}
+
+#[test]
+fn ids_with_their_pieces() {
+    let place = Place::with(Family::Llama);
+    let shown = place.minfer(&["tokenize", "tiny.gguf", "the\n"]).stdout();
+    assert_eq!(shown, "    257  \"the\"\n     10  \"\\n\"\n");
+    assert_eq!(place.minfer(&["tokenize", "tiny.gguf", ""]).stdin("not read").stdout(), "");
+}
+
+#[test]
+fn lines_of_json() {
+    let place = Place::with(Family::Llama);
+    let input = concat!(
+        "{\"text\":\"the\",\"add_special\":false,\"parse_special\":true}\n",
+        "\n",
+        "{\"text\":\"<|eos|>\",\"parse_special\":true}\n",
+        "{\"text\":\"\"}\n",
+    );
+    let output = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(input).stdout();
+    assert_eq!(json_lines(&output), [json!({"ids": [257]}), json!({"ids": [267]}), json!({"ids": []})]);
+}
+
+#[test]
+fn input_that_cannot_be_read() {
+    let place = Place::with(Family::Llama);
+    let tokenize = |flags: &[&str]| place.minfer(&[&["tokenize", "tiny.gguf"], flags].concat());
+    let detokenize = |ids: &[&str]| place.minfer(&[&["detokenize", "tiny.gguf"], ids].concat());
+    has(&tokenize(&["--jsonl"]).stdin("{\"text\":1}\n").failure(), &["line 1 of stdin", "expected a string"]);
+    has(&tokenize(&["--jsonl"]).stdin("hello\n").failure(), &["line 1 of stdin"]);
+    has(&tokenize(&[]).stdin(b"\xff").failure(), &["stdin is not UTF-8"]);
+    tokenize(&["text", "--jsonl"]).usage();
+    has(&detokenize(&["1", "99999"]).failure(), &["id 99999 at index 1", "269 tokens"]);
+    has(&detokenize(&[]).stdin("[1, 269]").failure(), &["id 269 at index 1"]);
+    for text in ["", "[1,", "[-1]", "[1.5]", "[4294967296]", "{}", "x"] {
+        has(&detokenize(&[]).stdin(text).failure(), &["stdin is not a JSON array of token ids"]);
+    }
+    has(&detokenize(&["-1"]).usage(), &["-1 is not in 0..="]);
+    has(&detokenize(&["4294967296"]).usage(), &["4294967296"]);
+}
