@@ -51,7 +51,9 @@ pub enum LoadError {
     #[error(transparent)]
     Kv(#[from] KvSpecError),
     /// A context longer than the model's.
-    #[error("a context of {asked} positions is asked for, the model has {most}; longer needs --rope-scaling")]
+    #[error(
+        "a context of {asked} positions is asked for, the model has {most}; longer needs --rope-scaling with --rope-scale"
+    )]
     ContextTooLong {
         /// What was asked for.
         asked: u32,

@@ -7,6 +7,9 @@ use minfer_text::{ChatTemplate, Tokenizer};
 
 use crate::{LoadError, Machine, ModelFile, WeightTraffic, available_memory};
 
+/// The most positions that any settings can ask for.
+const MOST_POSITIONS: u32 = 1 << 30;
+
 /// How many positions a sequence may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContextLength {
@@ -208,19 +211,29 @@ fn context(file: &ModelFile, model: &Model, options: &LoadOptions) -> Result<(u3
     };
     let per_token = geometry(1)?.bytes_per_token() * u64::from(options.n_slots);
     let room = Room::of(file, model, options)?;
+    let longest = longest_context(model, &options.model);
     let n_ctx = match options.n_ctx {
         ContextLength::Fixed(0) => return Err(LoadError::Zero("--n-ctx")),
-        ContextLength::Fixed(n_ctx) if n_ctx > model.context_length() => {
-            return Err(LoadError::ContextTooLong { asked: n_ctx, most: model.context_length() });
+        ContextLength::Fixed(n_ctx) if n_ctx > longest => {
+            return Err(LoadError::ContextTooLong { asked: n_ctx, most: longest });
         }
         ContextLength::Fixed(n_ctx) => room.check(n_ctx, per_token, ", try a smaller --n-ctx")?,
         ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
-        ContextLength::AtMost(most) => {
-            room.longest(most.min(model.context_length()), per_token, options.kv.block_tokens)?
-        }
+        ContextLength::AtMost(most) => room.longest(most.min(longest), per_token, options.kv.block_tokens)?,
         ContextLength::Auto => room.longest(model.context_length(), per_token, options.kv.block_tokens)?,
     };
     Ok((n_ctx, geometry(n_ctx)?))
+}
+
+/// Positions that can be asked for: the model's own, times the factor of a stretch that the settings ask for. A stretch
+/// that the file itself asks for is in its own context length.
+fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
+    let own = model.context_length();
+    if options.rope.scale.is_none() && options.rope.freq_scale.is_none() {
+        return own;
+    }
+    let stretched = f64::from(own) * model.hyperparams.rope.scaling.factor();
+    own.max(stretched.min(f64::from(MOST_POSITIONS)) as u32)
 }
 
 /// Memory that is asked for beside the KV cache, and what there is.
