@@ -33,9 +33,12 @@ pub(crate) enum Term {
     Offset128,
     /// i32: -32 times the sum of quants 0..16.
     LowHalf32,
-    /// i32: -32 times the sum of quants 16..32.
-    HighHalf32,
+    /// i32: -32 times the sum of quants 16..32, added to the bits of [`WHOLE`].
+    WholeHighHalf32,
 }
+
+/// 1.5 * 2^23: a whole number below 2^22 in magnitude, added to the bits of this, gives the bits of their sum.
+pub(crate) const WHOLE: f32 = 12_582_912.0;
 
 /// Variants of [`Term`].
 const TERMS: usize = 7;
@@ -102,6 +105,7 @@ impl<'a> QuantisedRows<'a> {
     /// Quantises columns `32 * block ..` of a row from two vectors, for producers that hold them in registers.
     #[inline(always)]
     pub(crate) fn write_block<S: Simd>(&self, simd: S, row: usize, block: usize, low: S::F32, high: S::F32) {
+        assert!(row < self.rows && block < self.blocks, "row {row}, block {block}");
         let quantised = quantise_block(simd, low, high);
         let at = self.index(row, block);
         self.memory.get_mut(at * WORDS..(at + 1) * WORDS).copy_from_slice(&quantised.quants);
@@ -111,33 +115,22 @@ impl<'a> QuantisedRows<'a> {
         }
     }
 
-    /// The quants of rows `first..first + count`, which lie in one group: block `b` of row `first + i` is element
-    /// `b * group + i`.
-    #[inline(always)]
-    pub(crate) fn quants(&self, first: usize, count: usize) -> &'a [[u32; WORDS]] {
-        let (start, end) = self.span(first, count);
-        self.memory.get(start * WORDS..end * WORDS).as_chunks().0
+    /// The quants of all blocks; [`index`](QuantisedRows::index) says which.
+    pub(crate) fn quants(&self) -> &'a [[u32; WORDS]] {
+        self.memory.get(0..self.stored * WORDS).as_chunks().0
     }
 
-    /// A term of rows `first..first + count`, in the order of [`quants`](QuantisedRows::quants).
-    #[inline(always)]
-    pub(crate) fn terms(&self, term: Term, first: usize, count: usize) -> &'a [u32] {
-        let (start, end) = self.span(first, count);
+    /// A term of all blocks, in the order of [`quants`](QuantisedRows::quants).
+    pub(crate) fn terms(&self, term: Term) -> &'a [u32] {
         let base = self.stored * (WORDS + term as usize);
-        self.memory.get(base + start..base + end)
+        self.memory.get(base..base + self.stored)
     }
 
+    /// Where a block of a row is. Rows of one group follow each other, and blocks of a row are [`group`](QuantisedRows::group)
+    /// apart.
     #[inline(always)]
-    fn span(&self, first: usize, count: usize) -> (usize, usize) {
-        let lane = first % self.group;
-        assert!(first + count <= self.rows && lane + count <= self.group, "rows of more than one group");
-        let start = self.index(first, 0);
-        (start, start + (self.blocks.max(1) - 1) * self.group + count)
-    }
-
-    #[inline(always)]
-    fn index(&self, row: usize, block: usize) -> usize {
-        assert!(row < self.rows && block < self.blocks, "row {row}, block {block}");
+    pub(crate) fn index(&self, row: usize, block: usize) -> usize {
+        debug_assert!(row < self.rows && block < self.blocks, "row {row}, block {block}");
         (row / self.group * self.blocks + block) * self.group + row % self.group
     }
 }
@@ -189,7 +182,7 @@ fn quantise_block<S: Simd>(simd: S, low: S::F32, high: S::F32) -> Quantised {
         offset(-16 * sum),
         offset(-128 * sum),
         offset(-32 * low_sum),
-        offset(-32 * high_sum),
+        offset(WHOLE.to_bits() as i32 - 32 * high_sum),
     ];
     Quantised { quants, terms }
 }
@@ -246,11 +239,11 @@ mod tests {
     fn check_block(view: &QuantisedRows<'_>, row: usize, block: usize) {
         let values = std::array::from_fn(|i| value(row, block * BLOCK + i));
         let (quants, scale) = reference(&values);
-        let at = block * view.group();
-        let stored = view.quants(row, 1)[at].map(|word| word.to_le_bytes().map(|byte| byte as i8));
+        let at = view.index(row, block);
+        let stored = view.quants()[at].map(|word| word.to_le_bytes().map(|byte| byte as i8));
         assert_eq!(stored.as_flattened(), quants);
         let sum = |range: std::ops::Range<usize>| quants[range].iter().map(|&q| i32::from(q)).sum::<i32>();
-        let term = |term| view.terms(term, row, 1)[at];
+        let term = |term| view.terms(term)[at];
         assert_eq!(f32::from_bits(term(Term::Scale)), scale);
         assert_eq!(f32::from_bits(term(Term::ScaledSum)), sum(0..32) as f32 * scale);
         for (name, factor, range) in [
@@ -258,10 +251,11 @@ mod tests {
             (Term::Offset16, -16, 0..32),
             (Term::Offset128, -128, 0..32),
             (Term::LowHalf32, -32, 0..16),
-            (Term::HighHalf32, -32, 16..32),
         ] {
             assert_eq!(term(name) as i32, factor * sum(range), "{name:?}");
         }
+        let whole = f32::from_bits(term(Term::WholeHighHalf32));
+        assert_eq!(whole, WHOLE - 32.0 * sum(16..32) as f32);
     }
 
     #[test]
@@ -273,7 +267,7 @@ mod tests {
             let mut memory = vec![0; QuantisedRows::words(1, BLOCK)];
             let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, BLOCK);
             view.quantise_row(isa, 0, &values);
-            let first = view.quants(0, 1)[0][..2].iter().flat_map(|word| word.to_le_bytes()).map(|b| b as i8);
+            let first = view.quants()[0][..2].iter().flat_map(|word| word.to_le_bytes()).map(|b| b as i8);
             assert!(first.eq([127, 0, 2, 0, -2, 2, -2, 126]), "{isa}");
         }
     }
@@ -284,7 +278,7 @@ mod tests {
             for (bad, at) in [(f32::NAN, 0), (f32::NAN, 31), (f32::INFINITY, 16), (f32::NEG_INFINITY, 3)] {
                 let mut memory = rows_of(1, 64, isa, |_, column| if column == at { bad } else { 1.0 });
                 let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, 64);
-                let scales = view.terms(Term::Scale, 0, 1);
+                let scales = view.terms(Term::Scale);
                 assert!(!f32::from_bits(scales[0]).is_finite(), "{isa} {bad} at {at}");
                 assert_eq!(f32::from_bits(scales[0]).is_nan(), bad.is_nan());
                 assert_eq!(f32::from_bits(scales[1]), 1.0 / 127.0);

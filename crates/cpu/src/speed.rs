@@ -12,6 +12,8 @@ use crate::ops::attention::{AttentionArgs, AttentionPlan, AttentionScratch, Plan
 use crate::threads::{ChunkCounter, Rows, SharedSlice};
 use crate::{Isa, Pool};
 
+pub use crate::ops::linear::speed::{LinearShape, LinearSpeed, linear, pack, quantise};
+
 /// One layer's attention of one sequence.
 #[derive(Debug, Clone, Copy)]
 pub struct AttentionShape {

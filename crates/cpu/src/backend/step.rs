@@ -16,7 +16,7 @@ use crate::Isa;
 use crate::arena::CpuArena;
 use crate::ops::attention::{self, AttentionArgs, AttentionPlan, AttentionScratch, PlanShape};
 use crate::ops::kv_store::{StoreTarget, kv_store, rope_store};
-use crate::ops::linear::{Chunks, Input, linear};
+use crate::ops::linear::{Chunks, Input, Piece, linear};
 use crate::ops::norm::{Norm, add_norm, norm};
 use crate::ops::rope::{self, Rotation};
 use crate::ops::{activate, elementwise};
@@ -352,7 +352,6 @@ impl<'a> Run<'a> {
     }
 
     fn linear(&self, counter: &ChunkCounter, parts: &[PartStep], input: &LinearInput, output: &Rows<'_>) {
-        let tokens = output.rows();
         let input = match input {
             LinearInput::Quantised(value) => Input::Quantised(self.image(&self.memory.rows(value))),
             LinearInput::Plain(value) => Input::Plain(self.memory.rows(value)),
@@ -363,14 +362,14 @@ impl<'a> Run<'a> {
         }
         let first = matrices[0].expect("a linear step has a part");
         let matrices = matrices.map(|matrix| matrix.unwrap_or(first));
-        let chunks = Chunks::new(&matrices[..parts.len()], tokens);
+        let chunks = Chunks::new(&matrices[..parts.len()], output.rows());
         let count = chunks.count();
         while let Some(pieces) = counter.claim(count, 1) {
             for piece in pieces {
-                let (index, panels) = chunks.get(piece);
-                let part = &parts[index];
+                let Piece { matrix, panels, tokens } = chunks.get(piece);
+                let part = &parts[matrix];
                 let bias = part.bias.map(|bias| self.weights.vector(bias));
-                linear(self.isa, matrices[index], panels, input, 0..tokens, bias, output, part.column);
+                linear(self.isa, matrices[matrix], panels, input, tokens, bias, output, part.column);
             }
         }
     }

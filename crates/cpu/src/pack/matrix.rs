@@ -250,7 +250,7 @@ fn lanes<T: FromBytes + Immutable + KnownLayout>(source: &[u8], row_bytes: usize
     let mut rows = source.chunks_exact(row_bytes);
     std::array::from_fn(|_| {
         let row = rows.next()?;
-        Some(<[T]>::ref_from_bytes(row).ok().expect("rows are whole blocks of bytes"))
+        Some(<[T]>::ref_from_bytes(row).unwrap_or_else(|_| panic!("rows are whole blocks of bytes")))
     })
 }
 

@@ -60,3 +60,6 @@ macro_rules! with_format {
     }};
 }
 pub(crate) use with_format;
+
+#[cfg(test)]
+mod tests;

@@ -1,70 +1,130 @@
 //! Few tokens: weights go from memory to registers, are unpacked there and meet every token at once.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
-use super::{Job, Ruled, Tile, in_group};
+use super::tile::{Activations, Registers};
+use super::{Job, Ruled};
 use crate::arch::{self, Simd};
 use crate::quantise::QuantisedRows;
+
+/// Most tokens that are handled here.
+pub(super) const TOKENS: usize = 16;
 
 /// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
 const AHEAD: usize = 4096;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Up to `N` tokens at a time.
-pub(super) struct Kernel<'a, F, const N: usize> {
+/// All tokens of a job.
+pub(super) struct Kernel<'a, F> {
     job: Job<'a, QuantisedRows<'a>>,
     format: PhantomData<F>,
 }
 
-impl<'a, F: Ruled, const N: usize> Kernel<'a, F, N> {
+impl<'a, F: Ruled> Kernel<'a, F> {
     pub(super) fn new(job: Job<'a, QuantisedRows<'a>>) -> Self {
         Kernel { job, format: PhantomData }
     }
 
-    /// A panel for `M` tokens from `token` on.
+    /// Some panels for as many tokens from `token` on as one tile takes; how many it took.
     #[inline(always)]
-    fn panel<S: Simd, const M: usize>(&self, simd: S, panel: usize, token: usize) {
-        let tile = Tile::<F::Rule, M>::new(self.job.input, token);
-        let mut sums = [simd.splat(0.0); M];
-        let blocks: &[F::Block] = self.job.matrix.panel(panel);
-        for (index, block) in blocks.iter().enumerate() {
-            for line in 0..size_of::<F::Block>().div_ceil(LINE) {
-                simd.prefetch((block as *const F::Block).cast::<u8>().wrapping_add(AHEAD + line * LINE));
-            }
-            for run in 0..F::RUNS {
-                let weights = F::weights(simd, block, run);
-                let terms = F::terms(simd, block, run);
-                tile.add(simd, index * F::RUNS + run, &weights, &terms, &mut sums);
-            }
+    fn tile<S: Simd>(
+        &self,
+        simd: S,
+        x: Activations<'_>,
+        panels: Range<usize>,
+        token: usize,
+        left: usize,
+    ) -> usize {
+        let job = &self.job;
+        macro_rules! tile {
+            ($n:literal) => {{
+                simd.call(Panels::<F, $n> { job, x, panels, token, format: PhantomData });
+                $n
+            }};
         }
-        for (index, sum) in sums.into_iter().enumerate() {
-            self.job.target.write(simd, panel, token + index, sum);
+        match (S::REGISTERS >= 32, left) {
+            (true, 8..) => tile!(8),
+            (_, 4..) => tile!(4),
+            (_, 2..) => tile!(2),
+            _ => tile!(1),
         }
     }
 }
 
-impl<F: Ruled, const N: usize> arch::Kernel for Kernel<'_, F, N> {
+impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let (tokens, group) = (self.job.tokens.clone(), self.job.input.group());
+        let tokens = self.job.tokens.clone();
+        let x = Activations::new(self.job.input, F::ACTIVATIONS);
+        if tokens.len() == 1 {
+            self.tile(simd, x, self.job.panels.clone(), tokens.start, 1);
+            return;
+        }
         for panel in self.job.panels.clone() {
             let mut token = tokens.start;
             while token < tokens.end {
-                let count = in_group(token, tokens.end, group);
-                if count >= N && N <= S::REGISTERS / 2 {
-                    self.panel::<S, N>(simd, panel, token);
-                    token += N;
-                } else if N > 4 && count >= 4 {
-                    self.panel::<S, 4>(simd, panel, token);
-                    token += 4;
-                } else {
-                    self.panel::<S, 1>(simd, panel, token);
-                    token += 1;
-                }
+                token += self.tile(simd, x, panel..panel + 1, token, x.in_group(token, tokens.end));
             }
         }
+    }
+}
+
+/// Some panels for `N` tokens of one group.
+struct Panels<'a, F, const N: usize> {
+    job: &'a Job<'a, QuantisedRows<'a>>,
+    x: Activations<'a>,
+    panels: Range<usize>,
+    token: usize,
+    format: PhantomData<F>,
+}
+
+impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let first = self.x.index(self.token, 0);
+        for panel in self.panels.clone() {
+            let mut sums = [simd.splat(0.0); N];
+            let blocks: &[F::Block] = self.job.matrix.panel(panel);
+            let mut index = first;
+            for block in blocks {
+                prefetch(simd, block);
+                for run in 0..F::RUNS {
+                    self.add(simd, block, run, index, &mut sums);
+                    index += self.x.stride();
+                }
+            }
+            for (index, sum) in sums.into_iter().enumerate() {
+                self.job.target.write(simd, panel, self.token + index, sum);
+            }
+        }
+    }
+}
+
+impl<F: Ruled, const N: usize> Panels<'_, F, N> {
+    /// Adds a run, whose activations are at `index`.
+    #[inline(always)]
+    fn add<S: Simd>(&self, simd: S, block: &F::Block, run: usize, index: usize, sums: &mut [S::F32; N]) {
+        let weights: Registers<S> =
+            Registers { weights: F::weights(simd, block, run), terms: F::terms(simd, block, run) };
+        let x = self.x.run::<N>(index);
+        let dots = x.dots::<S, F::Rule, 1>(simd, &weights);
+        for t in 0..N {
+            sums[t] = x.finish::<S, F::Rule>(simd, t, dots[t][0], &weights.terms, sums[t]);
+        }
+    }
+}
+
+/// Asks for a block ahead of this one.
+#[inline(always)]
+fn prefetch<S: Simd, B>(simd: S, block: &B) {
+    let start = std::ptr::from_ref(block).cast::<u8>();
+    for line in 0..size_of::<B>().div_ceil(LINE) {
+        simd.prefetch(start.wrapping_add(AHEAD + line * LINE));
     }
 }

@@ -1,18 +1,27 @@
-//! Many tokens: some runs of a panel are unpacked into the first-level cache and stay there for a block of tokens; tiles of tokens
-//! hold their sums in registers.
+//! Many tokens: some runs of two panels are unpacked into the first-level cache and stay there for a block of tokens. Integer
+//! sums of a tile of tokens are in registers, f32 accumulators of the whole block in the same cache.
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Job, Rule, Ruled, Tile, in_group, quantised_bytes, tokens_in_cache};
+use super::rule::Rule;
+use super::tile::{Activations, Weights};
+use super::{Job, Ruled, Target, quantised_bytes, tokens_in_cache};
 use crate::arch::{self, LANES, Simd};
-use crate::pack::{Run, STEPS};
+use crate::pack::Run;
 use crate::quantise::{GROUP, QuantisedRows};
 
+/// Panels that meet the same activations.
+const PANELS: usize = 2;
 /// Runs of a panel that are unpacked at a time.
 const RUNS: usize = 16;
-/// Most tokens of a block, whose sums wait in the first-level cache.
-const TOKENS: usize = 128;
+/// Most tokens of a block.
+pub(super) const TOKENS: usize = 96;
+
+/// Runs, each of [`PANELS`] panels.
+type Runs = [[Run; PANELS]; RUNS];
+/// Accumulators of a token.
+type Sums = [[f32; LANES]; PANELS];
 
 /// All tokens of a job.
 pub(super) struct Kernel<'a, F> {
@@ -25,29 +34,43 @@ impl<'a, F: Ruled> Kernel<'a, F> {
         Kernel { job, format: PhantomData }
     }
 
+    /// Up to [`PANELS`] panels for a block of tokens.
     #[inline(always)]
-    fn panel<S: Simd>(
+    fn panels<S: Simd>(
         &self,
         simd: S,
-        panel: usize,
+        x: Activations<'_>,
+        panels: Range<usize>,
         tokens: Range<usize>,
-        runs: &mut [Run; RUNS],
-        sums: &mut [[f32; LANES]; TOKENS],
+        runs: &mut Runs,
+        sums: &mut [Sums; TOKENS],
     ) {
         let sums = &mut sums[..tokens.len()];
-        sums.fill([0.0; LANES]);
-        let blocks: &[F::Block] = self.job.matrix.panel(panel);
-        for (index, blocks) in blocks.chunks(RUNS / F::RUNS).enumerate() {
-            let runs = &mut runs[..blocks.len() * F::RUNS];
-            for (block, runs) in blocks.iter().zip(runs.chunks_exact_mut(F::RUNS)) {
-                for (run, taken) in runs.iter_mut().enumerate() {
-                    taken.fill::<S, F>(simd, block, run);
+        sums.fill([[0.0; LANES]; PANELS]);
+        let total = self.job.matrix.panel::<F::Block>(panels.start).len() * F::RUNS;
+        let mut first = 0;
+        while first < total {
+            let runs = &mut runs[..RUNS.min(total - first)];
+            for (index, panel) in panels.clone().enumerate() {
+                let blocks = &self.job.matrix.panel::<F::Block>(panel)[first / F::RUNS..];
+                for (at, run) in runs.iter_mut().enumerate() {
+                    run[index].fill::<S, F>(simd, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
-            add_runs::<S, F::Rule>(simd, self.job.input, tokens.clone(), index * RUNS, runs, sums);
+            let ahead = (total - first <= RUNS).then(|| (&self.job.target, panels.clone()));
+            let tokens = tokens.clone();
+            let tiles = Tiles { x, tokens, first, runs, sums, ahead, rule: PhantomData::<F::Rule> };
+            if panels.len() == PANELS {
+                tiles.add::<S, PANELS>(simd)
+            } else {
+                tiles.add::<S, 1>(simd)
+            }
+            first += RUNS;
         }
-        for (token, sum) in tokens.zip(sums) {
-            self.job.target.write(simd, panel, token, simd.load(sum));
+        for (token, sums) in tokens.zip(sums) {
+            for (panel, sum) in panels.clone().zip(sums) {
+                self.job.target.write(simd, panel, token, simd.load(sum));
+            }
         }
     }
 }
@@ -57,90 +80,101 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let mut runs = [Run::ZERO; RUNS];
-        let mut sums = [[0.0; LANES]; TOKENS];
+        let mut runs = [[Run::ZERO; PANELS]; RUNS];
+        let mut sums = [[[0.0; LANES]; PANELS]; TOKENS];
+        let x = Activations::new(self.job.input, F::ACTIVATIONS);
         let block = tokens_in_cache(quantised_bytes(self.job.matrix.columns())) / GROUP * GROUP;
         let block = block.clamp(GROUP, TOKENS);
+        let panels = self.job.panels.clone();
         let mut token = self.job.tokens.start;
         while token < self.job.tokens.end {
             // Blocks end where groups do, so that only the first and the last tile are cut.
             let end = self.job.tokens.end.min((token + block) / GROUP * GROUP);
-            for panel in self.job.panels.clone() {
-                self.panel(simd, panel, token..end, &mut runs, &mut sums);
+            for panel in panels.clone().step_by(PANELS) {
+                let panels = panel..panels.end.min(panel + PANELS);
+                self.panels(simd, x, panels, token..end, &mut runs, &mut sums);
             }
             token = end;
         }
     }
 }
 
-/// Adds unpacked runs, of which the first is run `first` of its panel, to the sums of some tokens.
+/// Unpacked runs, of which the first is run `first` of its panel, and the accumulators of some tokens.
 ///
-/// This is the place for another inner kernel: `runs` hold 8 x 64 bytes of weights for 32 columns of 16 rows, a group of tokens
+/// This is the place for another inner kernel: a run holds 8 x 64 bytes of weights for 32 columns of 16 rows, a group of tokens
 /// holds 16 x 32 bytes of the same columns, and their exact i32 products enter the sums by [`Rule`].
-#[inline(always)]
-fn add_runs<S: Simd, R: Rule>(
-    simd: S,
-    input: QuantisedRows<'_>,
+struct Tiles<'a, R> {
+    x: Activations<'a>,
     tokens: Range<usize>,
     first: usize,
-    runs: &[Run],
-    sums: &mut [[f32; LANES]],
-) {
-    let mut token = tokens.start;
-    while token < tokens.end {
-        let left = in_group(token, tokens.end, input.group());
-        let rest = &mut sums[token - tokens.start..];
-        macro_rules! tile {
-            ($n:literal) => {{
-                let sums = rest.first_chunk_mut().expect("there are sums for every token");
-                simd.call(AddRuns::<R, $n> { input, token, first, runs, sums, rule: PhantomData });
-                token += $n;
-            }};
-        }
-        match (S::REGISTERS >= 32, left) {
-            (true, 16..) => tile!(16),
-            (true, 12..) => tile!(12),
-            (true, 8..) => tile!(8),
-            (_, 4..) => tile!(4),
-            (_, 2..) => tile!(2),
-            _ => tile!(1),
+    runs: &'a [[Run; PANELS]],
+    sums: &'a mut [Sums],
+    /// Where the sums go next, if these are the last runs.
+    ahead: Option<(&'a Target<'a>, Range<usize>)>,
+    rule: PhantomData<R>,
+}
+
+impl<R: Rule> Tiles<'_, R> {
+    /// Adds the runs of `P` panels.
+    #[inline(always)]
+    fn add<S: Simd, const P: usize>(self, simd: S) {
+        let Tiles { x, tokens, first, runs, sums, ahead, .. } = self;
+        let mut token = tokens.start;
+        while token < tokens.end {
+            let left = x.in_group(token, tokens.end);
+            let index = x.index(token, first);
+            let rest = &mut sums[token - tokens.start..];
+            macro_rules! tile {
+                ($n:literal) => {{
+                    if let Some((target, panels)) = &ahead {
+                        for (token, panel) in
+                            (token..token + $n).flat_map(|t| panels.clone().map(move |p| (t, p)))
+                        {
+                            target.prefetch(simd, panel, token);
+                        }
+                    }
+                    let sums = rest.first_chunk_mut().expect("there are sums for every token");
+                    simd.call(Tile::<R, P, $n> { x, index, runs, sums, rule: PhantomData });
+                    token += $n;
+                }};
+            }
+            match (S::REGISTERS >= 32, left) {
+                (true, 8..) if R::TOKENS >= 8 => tile!(8),
+                (_, 4..) => tile!(4),
+                (_, 2..) => tile!(2),
+                _ => tile!(1),
+            }
         }
     }
 }
 
-/// A tile of `N` tokens.
-struct AddRuns<'a, R, const N: usize> {
-    input: QuantisedRows<'a>,
-    token: usize,
-    first: usize,
-    runs: &'a [Run],
-    sums: &'a mut [[f32; LANES]; N],
+/// `P` panels and `N` tokens.
+struct Tile<'a, R, const P: usize, const N: usize> {
+    x: Activations<'a>,
+    /// Where the first token's activations of the first run are.
+    index: usize,
+    runs: &'a [[Run; PANELS]],
+    sums: &'a mut [Sums; N],
     rule: PhantomData<R>,
 }
 
-impl<R: Rule, const N: usize> arch::Kernel for AddRuns<'_, R, N> {
+impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let tile = Tile::<R, N>::new(self.input, self.token);
-        let mut sums = [simd.splat(0.0); N];
-        for t in 0..N {
-            sums[t] = simd.load(&self.sums[t]);
-        }
-        for (index, run) in self.runs.iter().enumerate() {
-            let mut weights = [simd.load_bytes(&run.weights[0]); STEPS];
-            for i in 1..STEPS {
-                weights[i] = simd.load_bytes(&run.weights[i]);
+        let mut index = self.index;
+        for run in self.runs {
+            let x = self.x.run::<N>(index);
+            let dots = x.dots::<S, R, P>(simd, run.as_slice());
+            for p in 0..P {
+                let terms = run.as_slice().terms(simd, p);
+                for t in 0..N {
+                    let sum = &mut self.sums[t][p];
+                    simd.store(x.finish::<S, R>(simd, t, dots[t][p], &terms, simd.load(sum)), sum);
+                }
             }
-            let mut terms = [simd.load(&run.terms[0]); 3];
-            for i in 1..3 {
-                terms[i] = simd.load(&run.terms[i]);
-            }
-            tile.add(simd, self.first + index, &weights, &terms, &mut sums);
-        }
-        for t in 0..N {
-            simd.store(sums[t], &mut self.sums[t]);
+            index += self.x.stride();
         }
     }
 }

@@ -9,16 +9,18 @@ mod few;
 mod many;
 mod plain;
 mod rule;
+pub(crate) mod speed;
 mod split;
+mod tile;
 
 use std::ops::Range;
 
 use crate::arch::{Isa, LANES, Simd};
-use crate::pack::{PackedMatrix, STEPS, with_format};
-use crate::quantise::{BLOCK, QuantisedRows, WORDS};
+use crate::pack::{PackedMatrix, with_format};
+use crate::quantise::{BLOCK, QuantisedRows};
 use crate::threads::Rows;
-use rule::{Activation, Rule, Ruled};
-pub(crate) use split::Chunks;
+use rule::Ruled;
+pub(crate) use split::{Chunks, Piece};
 
 /// The right-hand side of a product. Quantised weights take quantised rows, the others f32.
 #[derive(Clone, Copy)]
@@ -70,13 +72,10 @@ pub(crate) fn linear(
 
 /// Chooses how weights are unpacked; it makes no difference to the bits.
 fn quantised<F: Ruled>(isa: Isa, job: Job<'_, QuantisedRows<'_>>) {
-    match job.tokens.len() {
-        1 => isa.run(few::Kernel::<F, 1>::new(job)),
-        2 => isa.run(few::Kernel::<F, 2>::new(job)),
-        3 => isa.run(few::Kernel::<F, 3>::new(job)),
-        4 => isa.run(few::Kernel::<F, 4>::new(job)),
-        5..=8 => isa.run(few::Kernel::<F, 8>::new(job)),
-        _ => isa.run(many::Kernel::<F>::new(job)),
+    if job.tokens.len() <= few::TOKENS {
+        isa.run(few::Kernel::<F>::new(job));
+    } else {
+        isa.run(many::Kernel::<F>::new(job));
     }
 }
 
@@ -99,6 +98,13 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// Asks for the memory of a panel's outputs, which are often on a page of their own.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, simd: S, panel: usize, token: usize) {
+        let column = self.column_offset + panel * LANES;
+        simd.prefetch(self.output.row_mut(token, column..column).as_ptr().cast());
+    }
+
     /// Adds the bias to the sums of a panel and writes those of real rows.
     #[inline(always)]
     fn write<S: Simd>(&self, simd: S, panel: usize, token: usize, sum: S::F32) {
@@ -120,63 +126,6 @@ impl Target<'_> {
             }
         }
     }
-}
-
-/// `N` tokens of one group, run by run.
-struct Tile<'a, R: Rule, const N: usize> {
-    quants: &'a [[u32; WORDS]],
-    scales: &'a [u32],
-    first: &'a [u32],
-    second: &'a [u32],
-    group: usize,
-    rule: std::marker::PhantomData<R>,
-}
-
-impl<'a, R: Rule, const N: usize> Tile<'a, R, N> {
-    #[inline(always)]
-    fn new(input: QuantisedRows<'a>, token: usize) -> Self {
-        Tile {
-            quants: input.quants(token, N),
-            scales: input.terms(crate::quantise::Term::Scale, token, N),
-            first: input.terms(R::FIRST, token, N),
-            second: input.terms(R::SECOND, token, N),
-            group: input.group(),
-            rule: std::marker::PhantomData,
-        }
-    }
-
-    /// Adds a run to the sums of every token.
-    #[inline(always)]
-    fn add<S: Simd>(
-        &self,
-        simd: S,
-        run: usize,
-        weights: &[S::U8; STEPS],
-        terms: &[S::F32; 3],
-        sums: &mut [S::F32; N],
-    ) {
-        let at = run * self.group;
-        let quants: &[[u32; WORDS]; N] = chunk(self.quants, at);
-        let scales: &[u32; N] = chunk(self.scales, at);
-        let first: &[u32; N] = chunk(self.first, at);
-        let second: &[u32; N] = chunk(self.second, at);
-        for t in 0..N {
-            let scale = f32::from_bits(scales[t]);
-            let x = Activation { quants: &quants[t], scale, first: first[t], second: second[t] };
-            sums[t] = R::add(simd, sums[t], weights, terms, x);
-        }
-    }
-}
-
-#[inline(always)]
-fn chunk<T, const N: usize>(values: &[T], at: usize) -> &[T; N] {
-    values[at..].first_chunk().expect("the tile lies inside its group")
-}
-
-/// The next tile of tokens: `most` at most, inside one group of rows.
-#[inline(always)]
-fn in_group(token: usize, end: usize, group: usize) -> usize {
-    (end - token).min(group - token % group)
 }
 
 /// Tokens whose activations take about half of the second-level cache of a core.

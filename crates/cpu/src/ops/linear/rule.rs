@@ -10,34 +10,28 @@
 //! Q6_K has two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24 and so exact in f32.
 
 use crate::arch::Simd;
-use crate::pack::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, STEPS, Terms};
-use crate::quantise::{Term, WORDS};
+use crate::pack::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, Terms};
+use crate::quantise::{Term, WHOLE};
 
-/// What a rule reads of one token's run.
-#[derive(Clone, Copy)]
-pub(super) struct Activation<'a> {
-    pub(super) quants: &'a [u32; WORDS],
-    pub(super) scale: f32,
-    /// [`Rule::FIRST`].
-    pub(super) first: u32,
-    /// [`Rule::SECOND`].
-    pub(super) second: u32,
-}
-
-/// Arithmetic of a run.
+/// Arithmetic of a run, for one token and 16 outputs.
 pub(super) trait Rule: 'static {
-    /// The first term of activations that it reads beside the scale.
-    const FIRST: Term;
-    /// The second one; any, where it reads only one.
-    const SECOND: Term;
+    /// Integer sums on their way.
+    type Dots<S: Simd>: Copy;
+    /// Tokens of a tile of two panels whose integer sums fit in 32 registers beside weights and activations.
+    const TOKENS: usize;
 
-    /// The accumulators of 16 outputs with a run of one token added.
-    fn add<S: Simd>(
+    /// Sums of no columns. `first` and `second` are what [`Ruled::ACTIVATIONS`] names.
+    fn start<S: Simd>(simd: S, first: u32, second: u32) -> Self::Dots<S>;
+    /// Four more columns of half 0 or 1 of the run.
+    fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut Self::Dots<S>, weights: S::U8, x: [i8; 4]);
+    /// The accumulator with the run added; `scale` and `first` are the token's.
+    fn finish<S: Simd>(
         simd: S,
-        sum: S::F32,
-        weights: &[S::U8; STEPS],
+        dots: Self::Dots<S>,
         terms: &Terms<S>,
-        x: Activation<'_>,
+        scale: S::F32,
+        first: u32,
+        sum: S::F32,
     ) -> S::F32;
 }
 
@@ -45,59 +39,56 @@ pub(super) trait Rule: 'static {
 pub(super) trait Ruled: Format {
     /// Its arithmetic.
     type Rule: Rule;
+    /// What the rule reads of activations beside their scale; it may ignore the second.
+    const ACTIVATIONS: [Term; 2];
 }
 
-impl Ruled for Q4_0 {
-    type Rule = Offset<8>;
-}
-impl Ruled for Q4_1 {
-    type Rule = Minimum;
-}
-impl Ruled for Q5_0 {
-    type Rule = Offset<16>;
-}
-impl Ruled for Q5_1 {
-    type Rule = Minimum;
-}
-impl Ruled for Q8_0 {
-    type Rule = Offset<128>;
-}
-impl Ruled for Q4_K {
-    type Rule = Minimum;
-}
-impl Ruled for Q6_K {
-    type Rule = Halves;
-}
-
-/// Weights were moved up by `BY` to be unsigned.
-pub(super) struct Offset<const BY: u8>;
-
-impl<const BY: u8> Rule for Offset<BY> {
-    const FIRST: Term = match BY {
-        8 => Term::Offset8,
-        16 => Term::Offset16,
-        _ => Term::Offset128,
+macro_rules! ruled {
+    ($($format:ident: $rule:ty, $first:ident, $second:ident;)*) => {
+        $(impl Ruled for $format {
+            type Rule = $rule;
+            const ACTIVATIONS: [Term; 2] = [Term::$first, Term::$second];
+        })*
     };
-    const SECOND: Term = Self::FIRST;
+}
+
+ruled! {
+    Q4_0: Offset<false>, Offset8, Offset8;
+    Q4_1: Minimum, ScaledSum, ScaledSum;
+    Q5_0: Offset<false>, Offset16, Offset16;
+    Q5_1: Minimum, ScaledSum, ScaledSum;
+    Q8_0: Offset<true>, Offset128, Offset128;
+    Q4_K: Minimum, ScaledSum, ScaledSum;
+    Q6_K: Halves, LowHalf32, WholeHighHalf32;
+}
+
+/// Weights were moved up to be unsigned; `WIDE` ones use all eight bits.
+pub(super) struct Offset<const WIDE: bool>;
+
+impl<const WIDE: bool> Rule for Offset<WIDE> {
+    type Dots<S: Simd> = S::I32;
+    const TOKENS: usize = 8;
 
     #[inline(always)]
-    fn add<S: Simd>(
+    fn start<S: Simd>(simd: S, first: u32, _second: u32) -> S::I32 {
+        simd.splat_i32(first as i32)
+    }
+
+    #[inline(always)]
+    fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
+        *dots = if WIDE { simd.dot4_wide(*dots, weights, x) } else { simd.dot4(*dots, weights, x) };
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(
         simd: S,
-        sum: S::F32,
-        weights: &[S::U8; STEPS],
+        dots: S::I32,
         terms: &Terms<S>,
-        x: Activation<'_>,
+        scale: S::F32,
+        _first: u32,
+        sum: S::F32,
     ) -> S::F32 {
-        let mut dot = simd.splat_i32(x.first as i32);
-        for i in 0..STEPS {
-            let four = four(x.quants[i]);
-            dot = if BY == 128 {
-                simd.dot4_wide(dot, weights[i], four)
-            } else {
-                simd.dot4(dot, weights[i], four)
-            };
-        }
-        simd.fma(simd.to_f32(dot), simd.mul(terms[0], simd.splat(x.scale)), sum)
+        simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum)
     }
 }
 
@@ -105,59 +96,64 @@ impl<const BY: u8> Rule for Offset<BY> {
 pub(super) struct Minimum;
 
 impl Rule for Minimum {
-    const FIRST: Term = Term::ScaledSum;
-    const SECOND: Term = Term::ScaledSum;
+    type Dots<S: Simd> = S::I32;
+    const TOKENS: usize = 8;
 
     #[inline(always)]
-    fn add<S: Simd>(
+    fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
+        simd.splat_i32(0)
+    }
+
+    #[inline(always)]
+    fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
+        *dots = simd.dot4(*dots, weights, x);
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(
         simd: S,
-        sum: S::F32,
-        weights: &[S::U8; STEPS],
+        dots: S::I32,
         terms: &Terms<S>,
-        x: Activation<'_>,
+        scale: S::F32,
+        first: u32,
+        sum: S::F32,
     ) -> S::F32 {
-        let mut dot = simd.splat_i32(0);
-        for i in 0..STEPS {
-            dot = simd.dot4(dot, weights[i], four(x.quants[i]));
-        }
-        let sum = simd.fma(simd.to_f32(dot), simd.mul(terms[0], simd.splat(x.scale)), sum);
-        simd.fma(terms[1], simd.splat(f32::from_bits(x.first)), sum)
+        let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);
+        simd.fma(terms[1], simd.splat(f32::from_bits(first)), sum)
     }
 }
 
 /// Two halves of 16 columns with a scale each; weights were moved up by 32.
 pub(super) struct Halves;
 
-/// 1.5 * 2^23: whole numbers below 2^22 in magnitude, added to the bits of this, give the bits of their sum.
-const WHOLE: f32 = 12_582_912.0;
-
 impl Rule for Halves {
-    const FIRST: Term = Term::LowHalf32;
-    const SECOND: Term = Term::HighHalf32;
+    type Dots<S: Simd> = [S::I32; 2];
+    const TOKENS: usize = 4;
 
-    /// The second half's conversion to f32 and its product are one operation: `fma(scale, WHOLE + dot, -scale * WHOLE)`, all exact.
     #[inline(always)]
-    fn add<S: Simd>(
-        simd: S,
-        sum: S::F32,
-        weights: &[S::U8; STEPS],
-        terms: &Terms<S>,
-        x: Activation<'_>,
-    ) -> S::F32 {
-        let mut low = simd.splat_i32(x.first as i32);
-        let mut high = simd.splat_i32((x.second as i32).wrapping_add(WHOLE.to_bits() as i32));
-        for i in 0..STEPS / 2 {
-            low = simd.dot4(low, weights[i], four(x.quants[i]));
-            high = simd.dot4(high, weights[i + 4], four(x.quants[i + 4]));
-        }
-        let back = simd.mul(terms[2], simd.splat(-WHOLE));
-        let high = simd.fma(terms[2], simd.from_bits(high), back);
-        let dot = simd.fma(terms[1], simd.to_f32(low), high);
-        simd.fma(dot, simd.mul(terms[0], simd.splat(x.scale)), sum)
+    fn start<S: Simd>(simd: S, first: u32, second: u32) -> [S::I32; 2] {
+        [simd.splat_i32(first as i32), simd.splat_i32(second as i32)]
     }
-}
 
-#[inline(always)]
-fn four(word: u32) -> [i8; 4] {
-    word.to_le_bytes().map(|byte| byte as i8)
+    #[inline(always)]
+    fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut [S::I32; 2], weights: S::U8, x: [i8; 4]) {
+        dots[HALF] = simd.dot4(dots[HALF], weights, x);
+    }
+
+    /// The second half's integers start at the bits of [`WHOLE`], so that its conversion to f32 and its product are one
+    /// operation: `fma(scale, WHOLE + dot, -scale * WHOLE)`, all exact.
+    #[inline(always)]
+    fn finish<S: Simd>(
+        simd: S,
+        dots: [S::I32; 2],
+        terms: &Terms<S>,
+        scale: S::F32,
+        _first: u32,
+        sum: S::F32,
+    ) -> S::F32 {
+        let back = simd.mul(terms[2], simd.splat(-WHOLE));
+        let high = simd.fma(terms[2], simd.from_bits(dots[1]), back);
+        let dot = simd.fma(terms[1], simd.to_f32(dots[0]), high);
+        simd.fma(dot, simd.mul(terms[0], scale), sum)
+    }
 }
