@@ -1,7 +1,6 @@
 //! The CPU backend: packed weights, kernels written once over any instruction set, and a pool of threads that walks a
 //! compiled list of steps.
 #![deny(unsafe_code)]
-#![allow(dead_code)]
 
 #[allow(unsafe_code, reason = "instruction set intrinsics, each behind a proof of presence")]
 mod arch;

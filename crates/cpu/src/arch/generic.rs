@@ -178,11 +178,6 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn to_bits(self, a: Self::F32) -> Self::I32 {
-        map(a, |number| number.to_bits() as i32)
-    }
-
-    #[inline(always)]
     fn reduce_add(self, a: Self::F32) -> f32 {
         reduce(a, |a, b| a + b)
     }
@@ -242,15 +237,6 @@ impl Simd for Scalar {
             if plane >> index & 1 == 1 {
                 *byte |= value;
             }
-        }
-        out
-    }
-
-    #[inline(never)]
-    fn or_bit_pairs(self, a: Self::U8, pairs: &[u8; LANES]) -> Self::U8 {
-        let mut out = a;
-        for (index, byte) in out.iter_mut().enumerate() {
-            *byte |= (pairs[index / 4] >> (2 * (index % 4)) & 3) << 4;
         }
         out
     }

@@ -152,6 +152,7 @@ pub(crate) trait Kernel {
 }
 
 /// Sixteen-lane arithmetic of one instruction set. A value of the type proves that the processor has it.
+#[allow(clippy::wrong_self_convention, reason = "`self` is the proof of presence, not an operand")]
 pub(crate) trait Simd: Copy {
     /// Sixteen f32.
     type F32: Copy;
@@ -211,8 +212,6 @@ pub(crate) trait Simd: Copy {
     /// Nearest f32, ties to even.
     fn to_f32(self, a: Self::I32) -> Self::F32;
 
-    /// The bits of each lane.
-    fn to_bits(self, a: Self::F32) -> Self::I32;
     /// Lanes `i` and `i + 8` added, then `i` and `i + 4`, `i + 2`, `i + 1`.
     fn reduce_add(self, a: Self::F32) -> f32;
     /// As [`reduce_add`](Simd::reduce_add) with [`max`](Simd::max).
@@ -243,8 +242,6 @@ pub(crate) trait Simd: Copy {
     fn high_nibbles(self, a: Self::U8) -> Self::U8;
     /// a | (bit b of `plane` ? `value` : 0) for byte b.
     fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8;
-    /// a | ((pairs >> (2 * (b % 4))) & 3) << 4 for byte b, where `pairs` is byte b / 4: two more bits for every byte.
-    fn or_bit_pairs(self, a: Self::U8, pairs: &[u8; LANES]) -> Self::U8;
     /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at most 127.
     fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
     /// As [`dot4`](Simd::dot4) for weights of the whole u8 range.

@@ -130,15 +130,12 @@ impl Kernel for Reduce<'_> {
         for values in self.0 {
             let a = simd.load(values);
             let mut words = [0; LANES / 2];
-            let mut bits = [0; LANES];
             simd.store_bf16(a, &mut words);
-            simd.store_i32(simd.to_bits(a), &mut bits);
             self.1.extend([simd.reduce_add(a).to_bits(), simd.reduce_max(a).to_bits()]);
             self.1.extend(words);
             let mut rounded = [0.0; LANES];
             simd.store(simd.round_bf16(a), &mut rounded);
             self.1.extend(rounded.map(f32::to_bits));
-            self.1.extend(bits.map(|word| word as u32));
         }
     }
 }

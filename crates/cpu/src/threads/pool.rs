@@ -56,7 +56,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool of `threads` workers; the thread that calls [`run`](Pool::run) is one of them.
+    /// A pool of `threads` workers; the thread that runs a job is one of them.
     ///
     /// # Errors
     /// The operating system refused a thread.

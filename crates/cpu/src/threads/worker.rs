@@ -13,9 +13,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The only worker.
-    pub(crate) const ALONE: Worker = Worker { index: 0, count: 1 };
-
     /// This worker's share of `0..n`: as equal as possible, in worker order.
     pub(crate) fn share(self, n: usize) -> Range<usize> {
         n * self.index / self.count..n * (self.index + 1) / self.count

@@ -104,18 +104,6 @@ impl Avx2 {
             _mm256_or_si256(a, _mm256_and_si256(present, _mm256_set1_epi8(value as i8)))
         }
     }
-
-    #[inline(always)]
-    fn bit_pairs_half(self, a: __m256i, pairs: *const u8) -> __m256i {
-        unsafe {
-            let lanes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(pairs.cast()));
-            let low = _mm256_or_si256(_mm256_slli_epi32::<4>(lanes), _mm256_slli_epi32::<10>(lanes));
-            let high = _mm256_or_si256(_mm256_slli_epi32::<16>(lanes), _mm256_slli_epi32::<22>(lanes));
-            let low = _mm256_and_si256(low, _mm256_set1_epi32(0x0000_3030));
-            let high = _mm256_and_si256(high, _mm256_set1_epi32(0x3030_0000));
-            _mm256_or_si256(a, _mm256_or_si256(low, high))
-        }
-    }
 }
 
 impl Simd for Avx2 {
@@ -279,11 +267,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn to_bits(self, a: Self::F32) -> Self::I32 {
-        unsafe { Pair(_mm256_castps_si256(a.0), _mm256_castps_si256(a.1)) }
-    }
-
-    #[inline(always)]
     fn reduce_add(self, a: Self::F32) -> f32 {
         unsafe { self.reduce_half(_mm256_add_ps(a.0, a.1), |a, b| _mm_add_ps(a, b)) }
     }
@@ -352,11 +335,6 @@ impl Simd for Avx2 {
             self.bit_plane_half(a.0, plane as u32, value),
             self.bit_plane_half(a.1, (plane >> 32) as u32, value),
         )
-    }
-
-    #[inline(always)]
-    fn or_bit_pairs(self, a: Self::U8, pairs: &[u8; LANES]) -> Self::U8 {
-        Pair(self.bit_pairs_half(a.0, pairs[..8].as_ptr()), self.bit_pairs_half(a.1, pairs[8..].as_ptr()))
     }
 
     #[inline(always)]

@@ -228,11 +228,6 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     }
 
     #[inline(always)]
-    fn to_bits(self, a: __m512) -> __m512i {
-        unsafe { _mm512_castps_si512(a) }
-    }
-
-    #[inline(always)]
     fn reduce_add(self, a: __m512) -> f32 {
         unsafe {
             let eight = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps::<1>(a));
@@ -304,19 +299,6 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     #[inline(always)]
     fn or_bit_plane(self, a: __m512i, plane: u64, value: u8) -> __m512i {
         unsafe { _mm512_or_si512(a, _mm512_maskz_mov_epi8(plane, _mm512_set1_epi8(value as i8))) }
-    }
-
-    #[inline(always)]
-    fn or_bit_pairs(self, a: __m512i, pairs: &[u8; LANES]) -> __m512i {
-        unsafe {
-            // Each lane holds its byte of pairs; per-lane shifts put pair b at bits 8 b + 4 and 8 b + 5.
-            let lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128(pairs.as_ptr().cast()));
-            let low = _mm512_or_si512(_mm512_slli_epi32::<4>(lanes), _mm512_slli_epi32::<10>(lanes));
-            let high = _mm512_or_si512(_mm512_slli_epi32::<16>(lanes), _mm512_slli_epi32::<22>(lanes));
-            let low = _mm512_and_si512(low, _mm512_set1_epi32(0x0000_3030));
-            let high = _mm512_and_si512(high, _mm512_set1_epi32(0x3030_0000));
-            _mm512_or_si512(a, _mm512_or_si512(low, high))
-        }
     }
 
     #[inline(always)]

@@ -16,7 +16,7 @@ const PANELS: usize = 2;
 /// Runs of a panel that are unpacked at a time.
 const RUNS: usize = 16;
 /// Most tokens of a block.
-pub(super) const TOKENS: usize = 96;
+pub(super) const TOKENS: usize = 256;
 
 /// Runs, each of [`PANELS`] panels.
 type Runs = [[Run; PANELS]; RUNS];
@@ -57,9 +57,11 @@ impl<'a, F: Ruled> Kernel<'a, F> {
                     run[index].fill::<S, F>(simd, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
-            let ahead = (total - first <= RUNS).then(|| (&self.job.target, panels.clone()));
             let tokens = tokens.clone();
-            let tiles = Tiles { x, tokens, first, runs, sums, ahead, rule: PhantomData::<F::Rule> };
+            let mut tiles = Tiles { x, tokens, first, runs, sums, done: None, rule: PhantomData::<F::Rule> };
+            if total - first <= RUNS {
+                tiles.done = Some((&self.job.target, panels.clone()));
+            }
             if panels.len() == PANELS {
                 tiles.add::<S, PANELS>(simd)
             } else {
@@ -67,10 +69,8 @@ impl<'a, F: Ruled> Kernel<'a, F> {
             }
             first += RUNS;
         }
-        for (token, sums) in tokens.zip(sums) {
-            for (panel, sum) in panels.clone().zip(sums) {
-                self.job.target.write(simd, panel, token, simd.load(sum));
-            }
+        if total == 0 {
+            write(simd, &self.job.target, panels, tokens.start, sums);
         }
     }
 }
@@ -109,8 +109,8 @@ struct Tiles<'a, R> {
     first: usize,
     runs: &'a [[Run; PANELS]],
     sums: &'a mut [Sums],
-    /// Where the sums go next, if these are the last runs.
-    ahead: Option<(&'a Target<'a>, Range<usize>)>,
+    /// Where the sums go, if these are the last runs.
+    done: Option<(&'a Target<'a>, Range<usize>)>,
     rule: PhantomData<R>,
 }
 
@@ -118,7 +118,7 @@ impl<R: Rule> Tiles<'_, R> {
     /// Adds the runs of `P` panels.
     #[inline(always)]
     fn add<S: Simd, const P: usize>(self, simd: S) {
-        let Tiles { x, tokens, first, runs, sums, ahead, .. } = self;
+        let Tiles { x, tokens, first, runs, sums, done, .. } = self;
         let mut token = tokens.start;
         while token < tokens.end {
             let left = x.in_group(token, tokens.end);
@@ -126,24 +126,35 @@ impl<R: Rule> Tiles<'_, R> {
             let rest = &mut sums[token - tokens.start..];
             macro_rules! tile {
                 ($n:literal) => {{
-                    if let Some((target, panels)) = &ahead {
-                        for (token, panel) in
-                            (token..token + $n).flat_map(|t| panels.clone().map(move |p| (t, p)))
-                        {
-                            target.prefetch(simd, panel, token);
+                    let sums = rest.first_chunk_mut().expect("there are sums for every token");
+                    if let Some((target, panels)) = &done {
+                        for token in token..token + $n {
+                            target.prefetch(simd, panels.clone(), token);
                         }
                     }
-                    let sums = rest.first_chunk_mut().expect("there are sums for every token");
-                    simd.call(Tile::<R, P, $n> { x, index, runs, sums, rule: PhantomData });
+                    simd.call(Tile::<R, P, $n> { x, index, runs, sums: &mut *sums, rule: PhantomData });
+                    if let Some((target, panels)) = &done {
+                        write(simd, target, panels.clone(), token, sums);
+                    }
                     token += $n;
                 }};
             }
             match (S::REGISTERS >= 32, left) {
-                (true, 8..) if R::TOKENS >= 8 => tile!(8),
+                (true, 6..) if R::TOKENS >= 6 => tile!(6),
                 (_, 4..) => tile!(4),
                 (_, 2..) => tile!(2),
                 _ => tile!(1),
             }
+        }
+    }
+}
+
+/// Writes the sums of some panels for tokens from `token` on.
+#[inline(always)]
+fn write<S: Simd>(simd: S, target: &Target<'_>, panels: Range<usize>, token: usize, sums: &[Sums]) {
+    for (index, sums) in sums.iter().enumerate() {
+        for (panel, sum) in panels.clone().zip(sums) {
+            target.write(simd, panel, token + index, simd.load(sum));
         }
     }
 }
@@ -163,6 +174,12 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
+        let mut sums = [[simd.splat(0.0); P]; N];
+        for t in 0..N {
+            for p in 0..P {
+                sums[t][p] = simd.load(&self.sums[t][p]);
+            }
+        }
         let mut index = self.index;
         for run in self.runs {
             let x = self.x.run::<N>(index);
@@ -170,11 +187,15 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
             for p in 0..P {
                 let terms = run.as_slice().terms(simd, p);
                 for t in 0..N {
-                    let sum = &mut self.sums[t][p];
-                    simd.store(x.finish::<S, R>(simd, t, dots[t][p], &terms, simd.load(sum)), sum);
+                    sums[t][p] = x.finish::<S, R>(simd, t, dots[t][p], &terms, sums[t][p]);
                 }
             }
             index += self.x.stride();
+        }
+        for t in 0..N {
+            for p in 0..P {
+                simd.store(sums[t][p], &mut self.sums[t][p]);
+            }
         }
     }
 }

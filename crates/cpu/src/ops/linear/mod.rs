@@ -98,11 +98,14 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Asks for the memory of a panel's outputs, which are often on a page of their own.
+    /// Asks for the memory of a token's outputs, which are often on a page of their own.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, simd: S, panel: usize, token: usize) {
-        let column = self.column_offset + panel * LANES;
-        simd.prefetch(self.output.row_mut(token, column..column).as_ptr().cast());
+    fn prefetch<S: Simd>(&self, simd: S, panels: Range<usize>, token: usize) {
+        let rows = panels.start * LANES..self.rows.min(panels.end * LANES);
+        let columns = self.column_offset + rows.start..self.column_offset + rows.end;
+        for line in self.output.row_mut(token, columns).chunks(LANES) {
+            simd.prefetch(line.as_ptr().cast());
+        }
     }
 
     /// Adds the bias to the sums of a panel and writes those of real rows.

@@ -17,7 +17,7 @@ use crate::quantise::{Term, WHOLE};
 pub(super) trait Rule: 'static {
     /// Integer sums on their way.
     type Dots<S: Simd>: Copy;
-    /// Tokens of a tile of two panels whose integer sums fit in 32 registers beside weights and activations.
+    /// Tokens of a tile of two panels whose sums fit in 32 registers beside weights and activations.
     const TOKENS: usize;
 
     /// Sums of no columns. `first` and `second` are what [`Ruled::ACTIVATIONS`] names.
@@ -67,7 +67,7 @@ pub(super) struct Offset<const WIDE: bool>;
 
 impl<const WIDE: bool> Rule for Offset<WIDE> {
     type Dots<S: Simd> = S::I32;
-    const TOKENS: usize = 8;
+    const TOKENS: usize = 6;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, _second: u32) -> S::I32 {
@@ -97,7 +97,7 @@ pub(super) struct Minimum;
 
 impl Rule for Minimum {
     type Dots<S: Simd> = S::I32;
-    const TOKENS: usize = 8;
+    const TOKENS: usize = 6;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
