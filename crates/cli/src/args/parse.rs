@@ -121,7 +121,10 @@ fn name_variable(mut error: clap::Error, definition: &clap::Command, words: &[Os
     if words.iter().any(|word| word.to_string_lossy().contains(&value)) {
         return error;
     }
-    let all = definition.get_subcommands().flat_map(clap::Command::get_arguments);
+    // An argument has its spelling only once its command is built.
+    let mut built = definition.clone();
+    built.build();
+    let all = built.get_subcommands().flat_map(clap::Command::get_arguments);
     let found = all.filter(|known| known.to_string() == argument).find_map(Arg::get_env);
     if let Some(variable) = found {
         let tip = format!("the value comes from the variable {}", variable.to_string_lossy());

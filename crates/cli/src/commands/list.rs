@@ -85,7 +85,7 @@ fn line(group: &str, row: &Value) -> String {
         "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),
         _ => format!("(minfer pull {name})"),
     };
-    let mark = row["not_run"].as_str().map(|reason| format!("  [not run by this build: {reason}]"));
+    let mark = row["not_run"].as_str().map(|reason| format!("  [cannot run: {reason}]"));
     let bytes = output::bytes(row["bytes"].as_u64().unwrap_or_default());
     output::one_line(&format!("{name:24} {bytes:>12}  {rest}{}", mark.unwrap_or_default()))
 }

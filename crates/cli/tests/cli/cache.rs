@@ -32,9 +32,9 @@ fn what_cannot_be_run_is_marked() {
     let text = place.minfer(&["list"]).stdout();
     let line =
         |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
-    assert!(!line("mine").contains("not run"));
-    has(line("other"), &["not run by this build", "mamba"]);
-    has(line("broken"), &["not run by this build", "cut short"]);
+    assert!(!line("mine").contains("cannot run"));
+    has(line("other"), &["cannot run", "mamba"]);
+    has(line("broken"), &["cannot run", "cut short"]);
     has(line("late.gguf"), &["unfinished"]);
     let listing = place.minfer(&["list", "--json"]).json();
     let reasons: Vec<_> =

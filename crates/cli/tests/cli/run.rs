@@ -138,6 +138,18 @@ fn settings_that_do_not_fit_are_one_line() {
 }
 
 #[test]
+fn a_context_is_as_long_as_the_stretch_that_is_asked_for() {
+    let place = Place::with(Family::Llama);
+    let run = |words: &[&str]| {
+        place.minfer(&[&["run", "tiny.gguf", "p", "--raw", "-n", "1", "--json"], words].concat())
+    };
+    let stretch = ["--rope-scaling", "yarn", "--rope-scale", "2"];
+    run(&[&["-c", "1024"], &stretch[..]].concat()).json();
+    has(&run(&[&["-c", "1025"], &stretch[..]].concat()).failure(), &["1025", "1024"]);
+    has(&run(&["-c", "513"]).failure(), &["513", "512", "--rope-scale"]);
+}
+
+#[test]
 fn stop_texts_end_the_answer_before_them() {
     let place = Place::with(Family::Llama);
     let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "-n", "8", "--temp", "0", "--json"];
