@@ -93,8 +93,8 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
             let blocks: &[F::Block] = self.job.matrix.panel(panel);
             let mut index = first;
             for block in blocks {
-                prefetch(simd, block);
                 for run in 0..F::RUNS {
+                    prefetch(simd, block, run, F::RUNS);
                     self.add(simd, block, run, index, &mut sums);
                     index += self.x.stride();
                 }
@@ -120,11 +120,11 @@ impl<F: Ruled, const N: usize> Panels<'_, F, N> {
     }
 }
 
-/// Asks for a block ahead of this one.
+/// Asks for what run `run` of `runs` reads in a block ahead, as far as the run's share of the block goes.
 #[inline(always)]
-fn prefetch<S: Simd, B>(simd: S, block: &B) {
-    let start = std::ptr::from_ref(block).cast::<u8>();
-    for line in 0..size_of::<B>().div_ceil(LINE) {
-        simd.prefetch(start.wrapping_add(AHEAD + line * LINE));
+fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize) {
+    let start = std::ptr::from_ref(block).cast::<u8>().wrapping_add(AHEAD + size_of::<B>() / runs * run);
+    for line in 0..(size_of::<B>() / runs).div_ceil(LINE) {
+        simd.prefetch(start.wrapping_add(line * LINE));
     }
 }
