@@ -11,23 +11,23 @@ const N_BATCH: u32 = 640;
 
 /// What may differ without changing a bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variant {
-    pub isa: Isa,
-    pub threads: usize,
+pub(crate) struct Variant {
+    pub(crate) isa: Isa,
+    pub(crate) threads: usize,
     /// Tokens of the prompt that are fed at once.
-    pub chunk: usize,
+    pub(crate) chunk: usize,
     /// How many other sequences are in every step, and in which order ours stands among them.
-    pub mates: Mates,
-    pub placement: Placement,
-    pub block_tokens: u32,
+    pub(crate) mates: Mates,
+    pub(crate) placement: Placement,
+    pub(crate) block_tokens: u32,
     /// Rows of the head at once.
-    pub head_rows: u32,
+    pub(crate) head_rows: u32,
     /// Graph rewrites on or off.
-    pub rewritten: bool,
+    pub(crate) rewritten: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mates {
+pub(crate) enum Mates {
     None,
     /// Three, ours first.
     After,
@@ -36,7 +36,7 @@ pub enum Mates {
 }
 
 impl Variant {
-    pub const PLAIN: Variant = Variant {
+    pub(crate) const PLAIN: Variant = Variant {
         isa: Isa::Scalar,
         threads: 1,
         chunk: 512,
@@ -49,7 +49,7 @@ impl Variant {
 }
 
 /// Bits of the logits after every token of `prompt`, row after row, proven to have been computed as the variant says.
-pub fn logits(file: &ModelFile, format: KvFormat, prompt: &[u32], variant: Variant) -> Vec<u32> {
+pub(crate) fn logits(file: &ModelFile, format: KvFormat, prompt: &[u32], variant: Variant) -> Vec<u32> {
     let machine = machine(variant);
     let loaded =
         Loaded::new(&machine, file, &options(format, prompt.len(), variant)).expect("the model loads");
