@@ -31,7 +31,7 @@ fn worst_difference(family: Family, isa: Isa) -> f64 {
     let mut compared = 0;
     runner
         .feed(&[(sequence, &reference.tokens)], Want::All, |row| {
-            let position = reference.positions.iter().position(|&position| position as u32 == row.position);
+            let position = reference.positions.iter().position(|&position| position == row.position);
             let Some(index) = position else { return };
             compared += 1;
             for (found, expected) in log_softmax(row.logits).iter().zip(&reference.logprobs[index]) {
