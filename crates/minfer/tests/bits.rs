@@ -38,7 +38,7 @@ fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> String {
     let mut sum = 0xcbf2_9ce4_8422_2325u64;
     for chunk in prompt.chunks(512) {
         let read = |row: minfer::engine::Row<'_>| {
-            if row.position % 37 == 0 {
+            if row.position.is_multiple_of(37) {
                 for byte in row.logits.iter().flat_map(|logit| logit.to_bits().to_le_bytes()) {
                     sum = (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
                 }

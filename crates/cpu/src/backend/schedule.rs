@@ -69,6 +69,8 @@ fn meet(earlier: &Footprint, later: &Footprint) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use minfer_graph::Symbol;
 
     use super::*;
@@ -84,14 +86,14 @@ mod tests {
     #[test]
     fn a_chain_over_the_same_rows_needs_no_barrier() {
         let (a, b, c) = (region(0, 400, 100), region(400, 800, 100), region(800, 1200, 100));
-        let steps = [rows(&[a], &[b.clone()]), rows(&[b], &[c])];
+        let steps = [rows(&[a], from_ref(&b)), rows(&[b], &[c])];
         assert_eq!(barriers(&steps), [false, false]);
     }
 
     #[test]
     fn rows_of_another_stride_over_the_same_bytes_need_one() {
         let (a, b, over_a) = (region(0, 400, 100), region(400, 800, 100), region(0, 800, 200));
-        let steps = [rows(&[a], &[b.clone()]), rows(&[], &[over_a])];
+        let steps = [rows(&[a], from_ref(&b)), rows(&[], &[over_a])];
         assert_eq!(barriers(&steps), [false, true]);
     }
 
@@ -106,7 +108,7 @@ mod tests {
     fn a_conflict_with_an_earlier_step_of_the_chain_counts() {
         let (a, b, c) = (region(0, 400, 100), region(400, 800, 100), region(800, 1200, 100));
         let over_a = region(0, 300, 50);
-        let steps = [rows(&[a], &[b.clone()]), rows(&[b], &[c.clone()]), rows(&[c], &[over_a])];
+        let steps = [rows(&[a], from_ref(&b)), rows(&[b], from_ref(&c)), rows(&[c], &[over_a])];
         assert_eq!(barriers(&steps), [false, false, true]);
     }
 }
