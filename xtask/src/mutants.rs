@@ -38,8 +38,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "drop a block's scale",
         file: "crates/cpu/src/ops/linear/rule.rs",
-        line: "let sum = simd.fma(simd.to_f32(dot), simd.mul(terms[0], simd.splat(x.scale)), sum);",
-        broken: "let sum = simd.fma(simd.to_f32(dot), simd.splat(x.scale), sum);",
+        line: "let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);",
+        broken: "let sum = simd.fma(simd.to_f32(dots), scale, sum);",
         test: CPU,
     },
     Mutation {
