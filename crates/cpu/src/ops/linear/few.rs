@@ -4,12 +4,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::tile::{Activations, Registers};
-use super::{AHEAD, Job, Ruled, prefetch};
+use super::{Job, Ruled, prefetch};
 use crate::arch::{self, Simd};
 use crate::quantise::QuantisedRows;
 
 /// Most tokens that are handled here.
 pub(super) const TOKENS: usize = 16;
+
+/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
+const AHEAD: usize = 8192;
 
 /// All tokens of a job.
 pub(super) struct Kernel<'a, F> {

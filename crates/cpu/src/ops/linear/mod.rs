@@ -24,8 +24,6 @@ pub(crate) use split::{Chunks, Piece};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
-const AHEAD: usize = 8192;
 
 /// The right-hand side of a product. Quantised weights take quantised rows, the others f32.
 #[derive(Clone, Copy)]

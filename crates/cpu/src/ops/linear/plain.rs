@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{AHEAD, Job, LINE, tokens_in_cache};
+use super::{Job, tokens_in_cache};
 use crate::arch::{self, Simd};
 use crate::pack::Plain;
 use crate::threads::Rows;
@@ -50,11 +50,6 @@ impl<'a, P: Plain> Kernel<'a, P> {
         let columns = self.job.matrix.columns();
         let mut column = 0;
         while column + COLUMNS <= columns {
-            if N == 1 {
-                for m in 0..M {
-                    prefetch(simd, &weights[m][column..column + COLUMNS]);
-                }
-            }
             step::<S, P, M, N, COLUMNS>(simd, &weights, &x, column, &mut sums);
             column += COLUMNS;
         }
@@ -70,15 +65,6 @@ impl<'a, P: Plain> Kernel<'a, P> {
             }
             outputs.write(simd, token + n, &of_token);
         }
-    }
-}
-
-/// Asks for the memory that lies [`AHEAD`] bytes after some weights.
-#[inline(always)]
-fn prefetch<S: Simd, T>(simd: S, weights: &[T]) {
-    let start = weights.as_ptr().cast::<u8>().wrapping_add(AHEAD);
-    for line in 0..size_of_val(weights).div_ceil(LINE) {
-        simd.prefetch(start.wrapping_add(line * LINE));
     }
 }
 
