@@ -57,13 +57,10 @@ impl<'a, P: Plain> Kernel<'a, P> {
             step::<S, P, M, N, 1>(simd, &weights, &x, column, &mut sums);
             column += 1;
         }
-        let outputs = self.job.target.of(panel..panel + M);
-        for n in 0..N {
-            let mut of_token = [sums[0][n]; M];
-            for m in 1..M {
-                of_token[m] = sums[m][n];
+        for m in 0..M {
+            for n in 0..N {
+                self.job.target.write(simd, panel + m, token + n, sums[m][n]);
             }
-            outputs.write(simd, token + n, &of_token);
         }
     }
 }
