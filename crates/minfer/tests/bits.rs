@@ -1,6 +1,6 @@
 //! The bits themselves: checksums of logits of tiny models, recorded in `bits.json`.
 //!
-//! They hold on every machine, instruction set and architecture. A change that alters them on purpose says so in its commit, with the
+//! They are the same for every instruction set that the contract test covers. A change that alters them on purpose says so in its commit, with the
 //! distance to the exact model before and after, and records anew: `MINFER_RECORD_BITS=1 cargo test -p minfer --test bits`.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use minfer_formats::gguf;
 use minfer_graph::backend::WeightSource;
-use minfer_graph::{KvFormat, KvGroupSpec, KvLayout, KvSpec, KvSpecError, Program, WeightId};
+use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, Program, WeightId};
 use minfer_tensor::blocks::decode_row;
 
 use crate::{
@@ -74,7 +74,7 @@ impl Model {
         self.hyperparams.context_length
     }
 
-    /// The geometry of the model's KV cache: one group of all layers.
+    /// The geometry of the model's KV cache, as its program needs it.
     ///
     /// # Errors
     /// The block size is not allowed, or the format cannot store this head dim.
@@ -86,19 +86,10 @@ impl Model {
         block_tokens: u32,
         max_blocks: u32,
     ) -> Result<KvSpec, KvSpecError> {
-        let Hyperparams { n_layers, kv_heads, k_dim, v_dim, .. } = self.hyperparams;
-        let group = KvGroupSpec {
-            layers: (0..n_layers).collect(),
-            kv_heads,
-            k_dim,
-            v_dim,
-            k_format,
-            v_format,
-            layout,
-            block_tokens,
-        };
-        group.validate()?;
-        Ok(KvSpec { groups: vec![group], max_blocks: vec![max_blocks] })
+        let choice = KvChoice { k_format, v_format, layout, block_tokens, max_blocks };
+        let spec = KvSpec::for_program(&self.program, choice);
+        spec.validate()?;
+        Ok(spec)
     }
 
     /// The bytes of the program's weights in the file that the model was read from.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minfer_graph::backend::{LoadedWeights, WeightSource};
-use minfer_graph::{BackendError, Graph, Op, Program, WeightDesc, WeightId};
+use minfer_graph::{BackendError, Op, Program, WeightDesc, WeightId};
 use minfer_tensor::blocks;
 
 use super::NAME;
@@ -96,13 +96,12 @@ enum Usage {
 
 fn usage(program: &Program) -> Vec<Usage> {
     let mut usage = vec![Usage::Unused; program.weights.len()];
-    let nodes = |graph: &Graph| graph.nodes.iter().map(|node| node.op.clone()).collect::<Vec<_>>();
-    for op in nodes(&program.body).into_iter().chain(nodes(&program.head)) {
+    for op in program.body.nodes.iter().chain(&program.head.nodes).map(|node| &node.op) {
         for id in op.weights() {
             usage[id.0 as usize] = Usage::Vector;
         }
         let matrices = match op {
-            Op::Embed { table } => vec![table],
+            Op::Embed { table } => vec![*table],
             Op::Linear { parts } => parts.iter().map(|part| part.weight).collect(),
             _ => Vec::new(),
         };

@@ -1,5 +1,5 @@
 //! Sixteen lanes in one 512-bit register.
-#![allow(clippy::undocumented_unsafe_blocks, reason = "each block rests on the proof stated at `Avx512`")]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "each block rests on the proof stated at `Lanes512`")]
 
 use std::arch::x86_64::*;
 
