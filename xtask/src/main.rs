@@ -10,6 +10,7 @@ mod peer;
 mod size;
 mod spec;
 mod test;
+mod vectors;
 mod workspace;
 
 use std::process::ExitCode;
