@@ -9,8 +9,8 @@ use minfer_tensor::DType;
 
 use crate::verify::output_shapes;
 use crate::{
-    Activation, AttentionSpec, Graph, LinearPart, Node, NormSpec, Op, Program, RopeSpec, RopeStoreSpec,
-    Symbol, TensorDesc, ValueId, WeightDesc, WeightId,
+    Activation, AttentionSpec, EmbedBy, Graph, LinearPart, Node, NormSpec, Op, Program, RopeSpec,
+    RopeStoreSpec, Symbol, TensorDesc, ValueId, WeightDesc, WeightId,
 };
 
 /// Holds the table of weights while the graphs of a program are built.
@@ -108,6 +108,11 @@ impl GraphBuilder<'_> {
         self.program.weight(name, dtype, dims)
     }
 
+    /// Rows of a matrix, elements of a vector.
+    pub fn weight_rows(&self, weight: WeightId) -> u32 {
+        self.program.weights[weight.0 as usize].dims[0]
+    }
+
     /// Elements of a row of a value.
     pub fn width(&self, value: ValueId) -> u32 {
         self.graph.value(value).width()
@@ -124,7 +129,13 @@ impl GraphBuilder<'_> {
     /// Rows of a table [vocabulary, width] that the token ids name.
     pub fn embed(&mut self, table: WeightId) -> ValueId {
         let name = self.program.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
-        self.one(Op::Embed { table }, &[], &name)
+        self.one(Op::Embed { table, by: EmbedBy::Token }, &[], &name)
+    }
+
+    /// Rows of a table [positions, width] that the tokens' positions name.
+    pub fn embed_positions(&mut self, table: WeightId) -> ValueId {
+        let name = self.program.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
+        self.one(Op::Embed { table, by: EmbedBy::Position }, &[], &name)
     }
 
     /// A normalisation of rows or of equal parts of rows.

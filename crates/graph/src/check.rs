@@ -1,6 +1,6 @@
 //! Whether a batch may be given to a backend: a backend trusts every number of a batch that passed.
 
-use crate::{Batch, Extents, KvGroupBatch, KvSpec};
+use crate::{Batch, Extents, KvGroupBatch, KvSpec, Program};
 
 /// What stands against a batch. Nothing has run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,16 @@ pub enum BatchError {
         token: u32,
         /// Tokens in the vocabulary.
         vocabulary: u32,
+    },
+    /// A position that the model has no embedding for.
+    #[error("row {row}: position {position} is outside of the {positions} that the model has rows for")]
+    NoPosition {
+        /// The row.
+        row: usize,
+        /// The position.
+        position: u32,
+        /// Rows of the table.
+        positions: u32,
     },
     /// Rows that do not follow on the previous sequence's, or are none.
     #[error(
@@ -137,14 +147,21 @@ pub enum BatchError {
 pub struct BatchCheck {
     extents: Extents,
     vocabulary: u32,
+    most_positions: u32,
     spec: KvSpec,
     cells: Vec<u32>,
 }
 
 impl BatchCheck {
-    /// Limits of batches for a program of `vocabulary` tokens over an arena of `spec`.
-    pub fn new(extents: Extents, vocabulary: u32, spec: KvSpec) -> BatchCheck {
-        BatchCheck { extents, vocabulary, spec, cells: Vec::with_capacity(extents.tokens as usize) }
+    /// Limits of batches for a program over an arena of `spec`.
+    pub fn new(extents: Extents, program: &Program, spec: KvSpec) -> BatchCheck {
+        BatchCheck {
+            extents,
+            vocabulary: program.input_vocabulary(),
+            most_positions: program.input_positions(),
+            spec,
+            cells: Vec::with_capacity(extents.tokens as usize),
+        }
     }
 
     /// Checks a batch for a run of the body. Any number of output rows may be named.
@@ -163,6 +180,10 @@ impl BatchCheck {
         let vocabulary = self.vocabulary;
         if let Some(row) = batch.token_ids.iter().position(|&token| token >= vocabulary) {
             return Err(BatchError::Token { row, token: batch.token_ids[row], vocabulary });
+        }
+        let positions = self.most_positions;
+        if let Some(row) = batch.positions.iter().position(|&position| position >= positions) {
+            return Err(BatchError::NoPosition { row, position: batch.positions[row], positions });
         }
         check_sequences(batch)?;
         for (group, rows) in batch.kv.iter().enumerate() {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::{Graph, Mask, Node, NormKind, Op, RopePairs, RopeSpec, ValueId, WeightDesc, WeightId};
+use crate::{EmbedBy, Graph, Mask, Node, NormKind, Op, RopePairs, RopeSpec, ValueId, WeightDesc, WeightId};
 
 /// Renders a graph, or the part of it whose nodes' names start with `prefix` (`blk.0.`), in the DOT language. Values that
 /// come from or go to nodes outside of the part are drawn as ellipses.
@@ -215,7 +215,8 @@ fn short(name: &str) -> &str {
 
 fn title(op: &Op) -> &'static str {
     match op {
-        Op::Embed { .. } => "Embed",
+        Op::Embed { by: EmbedBy::Token, .. } => "Embed",
+        Op::Embed { by: EmbedBy::Position, .. } => "Embed positions",
         Op::Norm(_) => "Norm",
         Op::Linear { parts } if parts.len() > 1 => "Joint linear",
         Op::Linear { .. } => "Linear",

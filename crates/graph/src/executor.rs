@@ -167,7 +167,7 @@ impl Executor {
             ..ExecutorStats::default()
         };
         Ok(Executor {
-            check: BatchCheck::new(extents, program.input_vocabulary(), kv),
+            check: BatchCheck::new(extents, &program, kv),
             program,
             body,
             head,

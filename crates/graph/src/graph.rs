@@ -3,7 +3,7 @@ use std::fmt;
 
 use minfer_tensor::DType;
 
-use crate::{Mask, Op, TensorDesc};
+use crate::{EmbedBy, Mask, Op, TensorDesc};
 
 /// Index of a value in its graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -122,8 +122,17 @@ impl Program {
 
     /// Tokens that every embedding table of the body has a row for; `u32::MAX` for a body without one.
     pub fn input_vocabulary(&self) -> u32 {
+        self.embedded(EmbedBy::Token)
+    }
+
+    /// Positions that every learned position embedding of the body has a row for; `u32::MAX` for a body without one.
+    pub fn input_positions(&self) -> u32 {
+        self.embedded(EmbedBy::Position)
+    }
+
+    fn embedded(&self, wanted: EmbedBy) -> u32 {
         let tables = self.body.nodes.iter().filter_map(|node| match node.op {
-            Op::Embed { table } => Some(self.weight(table).rows()),
+            Op::Embed { table, by } if by == wanted => Some(self.weight(table).rows()),
             _ => None,
         });
         tables.min().unwrap_or(u32::MAX)

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    AttentionSpec, Graph, KvSpec, LinearPart, Mask, Node, NormKind, NormSpec, Op, Program, RopePairs,
-    RopeSpec, TensorDesc, WeightDesc, WeightId,
+    AttentionSpec, EmbedBy, Graph, KvSpec, LinearPart, Mask, Node, NormKind, NormSpec, Op, Program,
+    RopePairs, RopeSpec, TensorDesc, WeightDesc, WeightId,
 };
 
 /// A program: weights, body, head.
@@ -72,7 +72,13 @@ fn node(node: &Node, weights: &[WeightDesc]) -> Value {
 fn payload(op: &Op, weights: &[WeightDesc]) -> Value {
     let name = |id: WeightId| weights[id.0 as usize].name.as_str();
     match op {
-        Op::Embed { table } => json!({ "table": name(*table) }),
+        Op::Embed { table, by } => {
+            let by = match by {
+                EmbedBy::Token => "token",
+                EmbedBy::Position => "position",
+            };
+            json!({ "table": name(*table), "by": by })
+        }
         Op::Norm(spec) | Op::AddNorm(spec) => norm(spec, weights),
         Op::Linear { parts } => {
             let part =

@@ -32,8 +32,8 @@ pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, Weig
 pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
 pub use null::{NullBackend, NullStats};
 pub use op::{
-    Activation, AttentionSpec, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op, RopePairs,
-    RopeSpec, RopeStoreSpec,
+    Activation, AttentionSpec, EmbedBy, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op,
+    RopePairs, RopeSpec, RopeStoreSpec,
 };
 pub use passes::{Rewrite, RewriteError, RewriteReport};
 pub use place::{PlaceError, Placement, Split};

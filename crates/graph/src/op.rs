@@ -55,10 +55,12 @@ impl fmt::Debug for F64Bits {
 /// row in the head). A payload is plain data; a weight is an id, never a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// () -> [tokens, width]. Rows of `table` named by the batch's token ids.
+    /// () -> [tokens, width]. Rows of `table` named by the batch's token ids or positions.
     Embed {
-        /// The table, [vocabulary, width].
+        /// The table, [vocabulary or positions, width].
         table: WeightId,
+        /// What names the rows.
+        by: EmbedBy,
     },
     /// [n, width] -> [n, width].
     Norm(NormSpec),
@@ -215,7 +217,7 @@ impl Op {
     /// The weights that the payload names, in a fixed order.
     pub fn weights(&self) -> Vec<WeightId> {
         match self {
-            Op::Embed { table } => vec![*table],
+            Op::Embed { table, .. } => vec![*table],
             Op::Norm(norm) | Op::AddNorm(norm) => norm.weight.into_iter().chain(norm.bias).collect(),
             Op::Linear { parts } => {
                 parts.iter().flat_map(|part| [Some(part.weight), part.bias]).flatten().collect()
@@ -234,6 +236,15 @@ impl Op {
             | Op::RopeStore(_) => Vec::new(),
         }
     }
+}
+
+/// What names the rows of an embedding table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EmbedBy {
+    /// A row for each token of the vocabulary.
+    Token,
+    /// A row for each position in a sequence.
+    Position,
 }
 
 /// Which mean a normalisation takes away.

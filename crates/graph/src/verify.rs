@@ -335,7 +335,7 @@ pub fn output_shapes(
     }
     let same = |desc: &TensorDesc| vec![[desc.dims[0], desc.dims[1]]];
     Ok(match op {
-        Op::Embed { table } => {
+        Op::Embed { table, .. } => {
             vec![[Dim::each(Symbol::Tokens), Dim::fixed(matrix("table", weights, *table)?.columns())]]
         }
         Op::Norm(spec) => {

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Family, LLAMA};
 use minfer_graph::{
-    AttentionSpec, Dim, F64Bits, Graph, LinearPart, Mask, Node, Op, Program, RopeSpec, Symbol, TensorDesc,
-    ValueId, WeightId, passes,
+    AttentionSpec, Dim, EmbedBy, F64Bits, Graph, LinearPart, Mask, Node, Op, Program, RopeSpec, Symbol,
+    TensorDesc, ValueId, WeightId, passes,
 };
 use minfer_tensor::DType;
 
@@ -43,7 +43,7 @@ const PLAIN: &[(&str, Break)] = &[
         node(p, "blk.0.attn_q").inputs[0] = ValueId(999);
     }),
     ("body: token_embd (embed): weight 999 is not in the table of weights", |p| {
-        node(p, "token_embd").op = Op::Embed { table: WeightId(999) };
+        node(p, "token_embd").op = Op::Embed { table: WeightId(999), by: EmbedBy::Token };
     }),
     ("body: blk.0.attn_norm (norm): blk.0.ffn_down.add is used before it is defined", |p| {
         let late = ValueId(result(p, "blk.0.ffn_down.add") as u32);

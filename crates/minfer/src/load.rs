@@ -112,8 +112,9 @@ impl Loaded {
     /// The file is no model that this build runs, a setting does not fit it, or memory does not suffice.
     pub fn new(machine: &Machine, file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
         check_counts(options)?;
-        let model = file.model(&options.model)?;
+        let mut model = file.model(&options.model)?;
         let (n_ctx, kv) = context(file, &model, options)?;
+        model.set_context(n_ctx);
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
             let executor = executor(machine, file, &model, kv.clone(), n_ctx, options);

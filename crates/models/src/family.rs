@@ -1,6 +1,6 @@
 use minfer_graph::Program;
 
-use crate::arch::{llama, qwen2};
+use crate::arch;
 use crate::nearest::nearest;
 use crate::{Hyperparams, Metadata, ModelError, Present, TensorRule};
 
@@ -17,20 +17,31 @@ pub struct Family {
     pub graph: fn(&Hyperparams, &Present) -> Program,
 }
 
+/// A family's row: its name and the module of its functions are the same word.
+macro_rules! family {
+    ($name:ident) => {
+        Family {
+            architecture: stringify!($name),
+            hyperparameters: arch::$name::hyperparameters,
+            tensors: arch::$name::tensors,
+            graph: arch::$name::graph,
+        }
+    };
+}
+
 /// Every family that this build reads.
 pub const FAMILIES: &[Family] = &[
-    Family {
-        architecture: "llama",
-        hyperparameters: llama::hyperparameters,
-        tensors: llama::tensors,
-        graph: llama::graph,
-    },
-    Family {
-        architecture: "qwen2",
-        hyperparameters: qwen2::hyperparameters,
-        tensors: qwen2::tensors,
-        graph: qwen2::graph,
-    },
+    family!(llama),
+    family!(qwen2),
+    family!(qwen3),
+    family!(gemma),
+    family!(gemma2),
+    family!(gemma3),
+    family!(phi3),
+    family!(granite),
+    family!(olmo2),
+    family!(smollm3),
+    family!(glm4),
 ];
 
 impl Family {

@@ -13,12 +13,17 @@ mod load;
 mod metadata;
 mod nearest;
 mod overrides;
+mod rules;
 mod tensors;
 
 pub use error::ModelError;
 pub use family::{FAMILIES, Family};
-pub use hyperparams::{Hyperparams, RopeHyperparams, RopeScaling, Yarn};
+pub use hyperparams::{
+    AttentionHyperparams, ContextFactors, Hyperparams, LayerSet, RopeHyperparams, RopeScaling, Scales,
+    Window, Yarn,
+};
 pub use load::{FileWeights, Model, ModelOptions};
 pub use metadata::{Metadata, MetadataOverride, MetadataValue};
 pub use overrides::{RopeOverrides, RopeScalingKind};
+pub use rules::{LayerRules, Rules};
 pub use tensors::{Present, TensorRule, TensorUse};

@@ -7,8 +7,8 @@ use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, Program, W
 use minfer_tensor::blocks::decode_row;
 
 use crate::{
-    Family, Hyperparams, Metadata, MetadataOverride, ModelError, Present, RopeOverrides, TensorRule,
-    TensorUse,
+    ContextFactors, Family, Hyperparams, Metadata, MetadataOverride, ModelError, Present, RopeHyperparams,
+    RopeOverrides, TensorRule, TensorUse,
 };
 
 /// What a user may change about a file's description of itself.
@@ -35,6 +35,7 @@ pub struct Model {
     pub parameters: u64,
     /// Names of tensors that the file has and the family does not know, in file order: worth a warning.
     pub unused: Vec<String>,
+    present: Present,
 }
 
 impl Model {
@@ -56,7 +57,8 @@ impl Model {
         options.rope.apply(&mut hyperparams)?;
         let rules = (family.tensors)(&hyperparams);
         let (present, parameters) = check_tensors(file, &rules)?;
-        hyperparams.rope.factors = rope_factors(file, &rules)?;
+        read_rope_factors(file, &rules, &mut hyperparams.rope)?;
+        hyperparams.rope.choose_factors(hyperparams.context_length);
         let known: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         let names = file.tensors().iter().map(|tensor| tensor.name());
         Ok(Model {
@@ -64,9 +66,19 @@ impl Model {
             family,
             program: (family.graph)(&hyperparams, &present),
             hyperparams,
+            present,
             parameters,
             unused: names.filter(|name| !known.contains(name)).map(str::to_owned).collect(),
         })
+    }
+
+    /// Fits the program to sequences of at most `n_ctx` positions: some models choose their rotation by it. As read, it is that
+    /// for the context length of training.
+    pub fn set_context(&mut self, n_ctx: u32) {
+        if self.hyperparams.rope.context_factors.is_some() {
+            self.hyperparams.rope.choose_factors(n_ctx);
+            self.program = (self.family.graph)(&self.hyperparams, &self.present);
+        }
     }
 
     /// Positions that the model was trained for.
@@ -148,9 +160,28 @@ fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(Present, u6
     Ok((present, parameters))
 }
 
-/// The checked values of `rope_freqs.weight`, where the family knows it and the file has it.
-fn rope_factors(file: &gguf::File, rules: &[TensorRule]) -> Result<Option<Arc<[f32]>>, ModelError> {
-    let rule = rules.iter().find(|rule| rule.name == "rope_freqs.weight");
+/// Puts the file's rope factors into the hyperparameters, where the family knows them and the file has them.
+fn read_rope_factors(
+    file: &gguf::File,
+    rules: &[TensorRule],
+    rope: &mut RopeHyperparams,
+) -> Result<(), ModelError> {
+    rope.factors = constant(file, rules, "rope_freqs.weight")?;
+    let [long, short] = ["rope_factors_long.weight", "rope_factors_short.weight"];
+    rope.context_factors = match (constant(file, rules, long)?, constant(file, rules, short)?) {
+        (Some(long), Some(short)) => Some(ContextFactors { short, long }),
+        (None, None) => None,
+        (found, _) => {
+            let name = if found.is_none() { long } else { short };
+            return Err(ModelError::MissingTensor { name: name.to_owned(), wanted: vec![rope.dims / 2] });
+        }
+    };
+    Ok(())
+}
+
+/// The checked values of a constant of the graph: all positive.
+fn constant(file: &gguf::File, rules: &[TensorRule], name: &str) -> Result<Option<Arc<[f32]>>, ModelError> {
+    let rule = rules.iter().find(|rule| rule.name == name);
     let Some((rule, tensor)) = rule.and_then(|rule| Some((rule, file.tensor(&rule.name)?))) else {
         return Ok(None);
     };

@@ -144,6 +144,21 @@ impl<'f> Metadata<'f> {
         Ok(self.file.f32_array(key)?)
     }
 
+    /// An array of truth values; none where the value is no array.
+    ///
+    /// # Errors
+    /// The value is an array of something else.
+    pub fn bool_list(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
+        let is_list = match self.file.get(key) {
+            Some(gguf::Value::Array(array)) => array.element_type() == gguf::ValueType::Bool,
+            _ => false,
+        };
+        if self.overridden(key).is_some() || !is_list {
+            return Ok(None);
+        }
+        Ok(self.file.bool_array(key)?)
+    }
+
     /// A number that holds for every layer: an integer, or an array of equal integers.
     ///
     /// # Errors

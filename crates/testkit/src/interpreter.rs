@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use minfer_graph::{
-    Activation, AttentionSpec, Batch, Graph, KvFormat, KvSpec, LinearPart, Mask, NormKind, NormSpec, Op,
-    Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
+    Activation, AttentionSpec, Batch, EmbedBy, Graph, KvFormat, KvSpec, LinearPart, Mask, NormKind, NormSpec,
+    Op, Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
 };
 
 /// A row-major matrix of f64.
@@ -181,10 +181,14 @@ fn run(
     kv: &mut ReferenceKv,
 ) -> Vec<Matrix> {
     match op {
-        Op::Embed { table } => {
+        Op::Embed { table, by } => {
             let elements = weight(*table);
-            let row = |&token: &u32| elements[token as usize * width..][..width].to_vec();
-            vec![Matrix::from_rows(width, batch.token_ids.iter().map(row))]
+            let row = |&index: &u32| elements[index as usize * width..][..width].to_vec();
+            let indices = match by {
+                EmbedBy::Token => batch.token_ids,
+                EmbedBy::Position => batch.positions,
+            };
+            vec![Matrix::from_rows(width, indices.iter().map(row))]
         }
         Op::Norm(spec) => vec![norm(spec, operands[0], weight)],
         Op::Linear { parts } => vec![linear(program, parts, operands[0], width, weight)],

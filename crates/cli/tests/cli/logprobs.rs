@@ -28,7 +28,7 @@ fn one_line_for_each_position() {
 
 #[test]
 fn recorded_distributions_of_every_family() {
-    for family in Family::ALL {
+    for &family in Family::ALL {
         let place = Place::with(family);
         let record = reference(family);
         let tokens = serde_json::to_string(&record.tokens).expect("JSON");

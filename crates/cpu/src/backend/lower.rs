@@ -96,7 +96,7 @@ impl Lowering<'_> {
         let output = |index: usize| self.operand(node.outputs[index]);
         let step = match &node.op {
             Op::View { .. } => return Ok(()),
-            Op::Embed { table } => Step::Embed { table: *table, output: output(0) },
+            Op::Embed { table, by } => Step::Embed { table: *table, by: *by, output: output(0) },
             Op::Norm(norm) => Step::Norm { norm: *norm, input: input(0), output: output(0) },
             Op::AddNorm(norm) => return self.add_norm(node, *norm),
             Op::Linear { parts } => return self.linear(node, parts),

@@ -5,7 +5,8 @@ use std::sync::Mutex;
 
 use minfer_graph::backend::KvArena;
 use minfer_graph::{
-    Activation, AttentionSpec, BackendError, Batch, Extents, KvSpec, NormSpec, RopeStoreSpec, WeightId,
+    Activation, AttentionSpec, BackendError, Batch, EmbedBy, Extents, KvSpec, NormSpec, RopeStoreSpec,
+    WeightId,
 };
 
 use super::buffer::HostBuffer;
@@ -30,6 +31,7 @@ pub(super) enum Step {
     /// Rows of a table.
     Embed {
         table: WeightId,
+        by: EmbedBy,
         output: Operand,
     },
     /// Cosines and sines of this step's positions.
@@ -259,7 +261,7 @@ impl Step {
         let share = |operand: &Operand| worker.share(rows(operand).rows());
         let isa = run.isa;
         match self {
-            Step::Embed { table, output } => run.embed(share(output), *table, &rows(output)),
+            Step::Embed { table, by, output } => run.embed(share(output), *table, *by, &rows(output)),
             Step::Angles { table } => run.angles(worker.share(run.batch.positions.len()), *table),
             Step::Quantise { input } => run.quantise(share(input), &rows(input)),
             Step::Linear { parts, input, output } => run.linear(counter, parts, input, &rows(output)),
@@ -322,11 +324,15 @@ impl Step {
 }
 
 impl<'a> Run<'a> {
-    fn embed(&self, tokens: Range<usize>, table: WeightId, output: &Rows<'_>) {
+    fn embed(&self, tokens: Range<usize>, table: WeightId, by: EmbedBy, output: &Rows<'_>) {
         let table = self.weights.matrix(table);
+        let indices = match by {
+            EmbedBy::Token => self.batch.token_ids,
+            EmbedBy::Position => self.batch.positions,
+        };
         for token in tokens {
-            let id = self.batch.token_ids[token] as usize;
-            table.gather_row(self.isa, id, output.row_mut(token, 0..output.width()));
+            let index = indices[token] as usize;
+            table.gather_row(self.isa, index, output.row_mut(token, 0..output.width()));
         }
     }
 

@@ -101,7 +101,7 @@ fn usage(program: &Program) -> Vec<Usage> {
             usage[id.0 as usize] = Usage::Vector;
         }
         let matrices = match op {
-            Op::Embed { table } => vec![*table],
+            Op::Embed { table, .. } => vec![*table],
             Op::Linear { parts } => parts.iter().map(|part| part.weight).collect(),
             _ => Vec::new(),
         };

@@ -1,25 +1,26 @@
 //! Attention of a layer over its own KV cache.
 
-use minfer_graph::{AttentionSpec, Mask, RopeSpec, ValueId};
+use minfer_graph::{AttentionSpec, Mask, ValueId};
 
-use super::Scope;
+use super::{Scope, norm, rope};
 use crate::Hyperparams;
 
-/// Projects, rotates and stores K and V, then attends causally with grouped queries and projects back. Scores are scaled by
-/// 1 / sqrt(k_dim).
-pub fn causal(
-    scope: &mut Scope<'_, '_>,
-    hyperparams: &Hyperparams,
-    rope: &RopeSpec,
-    layer: u32,
-    x: ValueId,
-) -> ValueId {
-    let Hyperparams { heads, kv_heads, k_dim, v_dim, .. } = *hyperparams;
-    let q = scope.linear(x, "attn_q");
-    let k = scope.linear(x, "attn_k");
-    let v = scope.linear(x, "attn_v");
-    let q = scope.graph.rope(q, rope, heads, k_dim);
-    let k = scope.graph.rope(k, rope, kv_heads, k_dim);
+/// Projects, norms, rotates and stores K and V, then attends to the positions up to its own, or to the window's, with grouped
+/// queries, and projects back. Scale, soft cap, window and rotation are the layer's of the hyperparameters; a joint projection
+/// and norms of Q and K are used where the file has them.
+pub fn causal(scope: &mut Scope<'_, '_>, x: ValueId) -> ValueId {
+    let Hyperparams { heads, kv_heads, k_dim, v_dim, .. } = *scope.hyperparams;
+    let (numbers, layer) = (scope.hyperparams, scope.layer);
+    let [q, k, v] = projections(scope, x);
+    let q = norm::heads(scope, q, "attn_q_norm", heads);
+    let k = norm::heads(scope, k, "attn_k_norm", kv_heads);
+    let (q, k) = match numbers.rope_of(layer) {
+        Some(rope) => {
+            let rope = rope::spec(rope);
+            (scope.graph.rope(q, &rope, heads, k_dim), scope.graph.rope(k, &rope, kv_heads, k_dim))
+        }
+        None => (q, k),
+    };
     scope.graph.kv_store(k, v, layer, kv_heads);
     let spec = AttentionSpec {
         layer,
@@ -27,11 +28,25 @@ pub fn causal(
         kv_heads,
         k_dim,
         v_dim,
-        scale: ((1.0 / f64::from(k_dim).sqrt()) as f32).into(),
-        mask: Mask::Causal,
-        softcap: None,
+        scale: numbers.attention.scale.into(),
+        mask: numbers.attention.window_of(layer).map_or(Mask::Causal, Mask::Window),
+        softcap: numbers.attention.softcap.map(Into::into),
         sinks: None,
     };
     let mixed = scope.graph.attention(q, spec);
     scope.linear(mixed, "attn_output")
+}
+
+/// Q, K and V: from one joint projection where the file has it, else from three.
+fn projections(scope: &mut Scope<'_, '_>, x: ValueId) -> [ValueId; 3] {
+    if scope.optional("attn_qkv.weight").is_none() {
+        return ["attn_q", "attn_k", "attn_v"].map(|local| scope.linear(x, local));
+    }
+    let [q, k, v] = [scope.hyperparams.q_width(), scope.hyperparams.k_width(), scope.hyperparams.v_width()];
+    let joint = scope.linear(x, "attn_qkv");
+    [
+        scope.view(joint, 0, q, "attn_q"),
+        scope.view(joint, q, k, "attn_k"),
+        scope.view(joint, q + k, v, "attn_v"),
+    ]
 }

@@ -6,16 +6,22 @@ use super::{Scope, norm};
 use crate::{Hyperparams, Present};
 
 /// Gathers the asked rows, norms them and projects them onto the vocabulary: with `output.weight`, or with the embedding's
-/// table where the file ties the two.
+/// table where the file ties the two. Then scale and soft cap, where the model has them.
 pub fn logits(program: &mut ProgramBuilder, present: &Present, hyperparams: &Hyperparams) -> Graph {
     let (mut graph, hidden) = program.head(hyperparams.width);
-    let mut scope = Scope::model(&mut graph, present);
+    let mut scope = Scope::model(&mut graph, hyperparams, present);
     let rows = scope.graph.gather_rows(hidden);
-    let normed = norm::rms_norm(&mut scope, rows, "output_norm", hyperparams.norm_eps);
+    let normed = norm::row(&mut scope, rows, "output_norm");
     let weight = match scope.optional("output.weight") {
         Some(own) => own,
         None => scope.required("token_embd.weight"),
     };
-    let logits = scope.graph.linear(normed, weight, None, "output");
+    let bias = scope.optional("output.bias");
+    let logits = scope.graph.linear(normed, weight, bias, "output");
+    let logits = scope.scaled(logits, hyperparams.scales.logits);
+    let logits = match hyperparams.scales.logit_softcap {
+        Some(cap) => scope.graph.soft_cap(logits, cap),
+        None => logits,
+    };
     graph.finish(&[logits])
 }

@@ -4,10 +4,25 @@ use minfer_graph::{NormKind, NormSpec, ValueId};
 
 use super::Scope;
 
-/// Root mean square norm of each row with the factors `{local}.weight`.
-pub fn rms_norm(scope: &mut Scope<'_, '_>, x: ValueId, local: &str, eps: f32) -> ValueId {
+/// The model's norm of each hidden row with the factors `{local}.weight`, and the summands `{local}.bias` if the file has them.
+pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
     let weight = Some(scope.required(&format!("{local}.weight")));
-    let spec = NormSpec { kind: NormKind::Rms, weight, bias: None, eps: eps.into(), groups: 1 };
+    let bias = scope.optional(&format!("{local}.bias"));
+    let (kind, eps) = (scope.hyperparams.norm_kind, scope.hyperparams.norm_eps.into());
     let name = scope.name(local);
-    scope.graph.norm(x, spec, &name)
+    scope.graph.norm(x, NormSpec { kind, weight, bias, eps, groups: 1 }, &name)
+}
+
+/// Root mean square norm of each head of a row, or of the row, as long as the factors `{local}.weight` are; `x` itself if the
+/// file has none.
+pub fn heads(scope: &mut Scope<'_, '_>, x: ValueId, local: &str, heads: u32) -> ValueId {
+    let Some(weight) = scope.optional(&format!("{local}.weight")) else { return x };
+    let groups = if scope.graph.weight_rows(weight) == scope.graph.width(x) { 1 } else { heads };
+    let eps = scope.hyperparams.norm_eps.into();
+    let name = scope.name(local);
+    scope.graph.norm(
+        x,
+        NormSpec { kind: NormKind::Rms, weight: Some(weight), bias: None, eps, groups },
+        &name,
+    )
 }

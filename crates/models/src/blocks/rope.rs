@@ -61,7 +61,9 @@ mod tests {
             dims,
             base,
             scaling,
+            original_context: 512,
             factors: None,
+            context_factors: None,
             magnitude: 1.0,
             file_magnitude: 1.0,
         }

@@ -1,24 +1,37 @@
 use minfer_graph::{GraphBuilder, ValueId, WeightId};
 
-use crate::Present;
+use crate::{Hyperparams, Present};
 
-/// A graph under construction, and the part of a file's tensors that a piece of it uses.
+/// A graph under construction, the model's numbers, and the part of a file's tensors that a piece of the graph uses.
 pub struct Scope<'s, 'p> {
     /// The graph.
     pub graph: &'s mut GraphBuilder<'p>,
+    /// The model's numbers.
+    pub hyperparams: &'s Hyperparams,
+    /// The layer; 0 outside of layers.
+    pub layer: u32,
     present: &'s Present,
     prefix: String,
 }
 
 impl<'s, 'p> Scope<'s, 'p> {
     /// The tensors whose names have no prefix: embedding, output norm, output.
-    pub fn model(graph: &'s mut GraphBuilder<'p>, present: &'s Present) -> Scope<'s, 'p> {
-        Scope { graph, present, prefix: String::new() }
+    pub fn model(
+        graph: &'s mut GraphBuilder<'p>,
+        hyperparams: &'s Hyperparams,
+        present: &'s Present,
+    ) -> Scope<'s, 'p> {
+        Scope { graph, hyperparams, layer: 0, present, prefix: String::new() }
     }
 
     /// The tensors of one layer, `blk.{layer}.*`.
-    pub fn layer(graph: &'s mut GraphBuilder<'p>, present: &'s Present, layer: u32) -> Scope<'s, 'p> {
-        Scope { graph, present, prefix: format!("blk.{layer}.") }
+    pub fn layer(
+        graph: &'s mut GraphBuilder<'p>,
+        hyperparams: &'s Hyperparams,
+        present: &'s Present,
+        layer: u32,
+    ) -> Scope<'s, 'p> {
+        Scope { graph, hyperparams, layer, present, prefix: format!("blk.{layer}.") }
     }
 
     /// The full name of something of this part.
@@ -41,17 +54,22 @@ impl<'s, 'p> Scope<'s, 'p> {
         self.present.required(self.graph, &name)
     }
 
-    /// Rows of the token embedding.
-    pub fn embed(&mut self) -> ValueId {
-        let table = self.required("token_embd.weight");
-        self.graph.embed(table)
-    }
-
     /// `x * {local}.weight^T`, plus `{local}.bias` if the file has it.
     pub fn linear(&mut self, x: ValueId, local: &str) -> ValueId {
         let weight = self.required(&format!("{local}.weight"));
         let bias = self.optional(&format!("{local}.bias"));
         let name = self.name(local);
         self.graph.linear(x, weight, bias, &name)
+    }
+
+    /// `x * factor`; `x` itself where the factor is 1.
+    pub fn scaled(&mut self, x: ValueId, factor: f32) -> ValueId {
+        if factor == 1.0 { x } else { self.graph.scale(x, factor) }
+    }
+
+    /// Some columns of a row under a name of this part.
+    pub fn view(&mut self, x: ValueId, offset: u32, width: u32, local: &str) -> ValueId {
+        let name = self.name(local);
+        self.graph.view(x, offset, width, &name)
     }
 }

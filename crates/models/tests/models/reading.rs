@@ -59,7 +59,7 @@ fn one_layer_of_qwen2() {
 
 #[test]
 fn every_family_gives_a_program_that_verifies() {
-    for family in Family::ALL {
+    for &family in Family::ALL {
         let model = read(&family.model()).unwrap();
         assert_eq!(model.program.verify(), Ok(()), "{}", family.name());
         assert!(model.unused.is_empty(), "{}: {:?}", family.name(), model.unused);

@@ -28,13 +28,15 @@ fn bad_value(key: &str, value: impl Into<Value>, wanted: &str) {
 
 #[test]
 fn unknown_architectures_list_the_known_ones() {
+    let known: Vec<&str> = minfer_models::FAMILIES.iter().map(|family| family.architecture).collect();
+    let known = known.join(", ");
     refused(
-        |model| model.set("general.architecture", "qwen3"),
-        "architecture \"qwen3\" is not read by this build (did you mean qwen2?); it reads llama, qwen2",
+        |model| model.set("general.architecture", "qwen22"),
+        &format!("architecture \"qwen22\" is not read by this build (did you mean qwen2?); it reads {known}"),
     );
     refused(
         |model| model.set("general.architecture", "rwkv"),
-        "architecture \"rwkv\" is not read by this build; it reads llama, qwen2",
+        &format!("architecture \"rwkv\" is not read by this build; it reads {known}"),
     );
     refused(
         |model| model.unset("general.architecture"),
@@ -114,11 +116,6 @@ fn features_that_are_not_read_are_named() {
             "expert_count",
             Value::U32(4),
             "a mixture of experts is not read by this build (metadata key llama.expert_count is 4)",
-        ),
-        (
-            "attention.sliding_window",
-            Value::U32(64),
-            "sliding-window attention is not read by this build (metadata key llama.attention.sliding_window is 64)",
         ),
         (
             "attention.causal",

@@ -98,6 +98,15 @@ impl ModelFile {
         }
     }
 
+    /// Sets the context length, under the key of the model's architecture.
+    ///
+    /// # Panics
+    /// The model has none.
+    pub fn set_context_length(&mut self, positions: u32) {
+        let entry = self.metadata.iter_mut().find(|(name, _)| name.ends_with(".context_length"));
+        entry.expect("a model has a context length").1 = positions.into();
+    }
+
     /// Takes a metadata key away.
     ///
     /// # Panics

@@ -6,6 +6,8 @@
 
 mod family;
 mod file;
+mod layers;
+mod metadata;
 pub mod numpy;
 mod quantised;
 mod reference;

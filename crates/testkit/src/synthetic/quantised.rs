@@ -4,8 +4,8 @@ use half::f16;
 use minfer_tensor::DType;
 use minfer_tensor::blocks::{encode_row, q4_1, q4_k, q5_0, q5_1, q6_k};
 
-use super::family::put_tokenizer;
 use super::file::{ModelFile, TensorData};
+use super::metadata::put_tokenizer;
 use super::numpy::NormalRng;
 
 /// The width of [`quantised`] models.

@@ -1,0 +1,45 @@
+//! granite: llama with constant factors on the embedding, on scores, on what each part adds, and (as a divisor) on logits.
+
+use minfer_graph::{Activation, NormKind, Program, RopePairs};
+
+use crate::blocks::decoder::{self, PRE_NORMS};
+use crate::hyperparams::Keys;
+use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, Scales, TensorRule};
+
+/// Reads and checks the metadata.
+///
+/// # Errors
+/// A key is missing or its value useless, or the model has experts.
+pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
+    let keys = Keys::of(metadata, "granite");
+    keys.refuse_experts()?;
+    let mut numbers = Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Rms)?;
+    numbers.scales = Scales {
+        embedding: keys.factor("embedding_scale")?.unwrap_or(1.0),
+        residual: keys.factor("residual_scale")?.unwrap_or(1.0),
+        logits: keys.factor("logit_scale")?.map_or(1.0, f32::recip),
+        logit_softcap: None,
+    };
+    if let Some(scale) = keys.factor("attention.scale")? {
+        numbers.attention.scale = scale;
+    }
+    // Files use this key to say that no layer rotates.
+    if !keys.flag("rope.scaling.finetuned", true)? {
+        numbers.attention.rotated = LayerSet::None;
+    }
+    Ok(numbers)
+}
+
+/// The tensors.
+pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
+    Rules::model(hyperparams)
+        .with(TensorRule::constant("rope_freqs.weight", hyperparams.rope.dims / 2).optional())
+        .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
+}
+
+/// The program.
+pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
+    decoder::program(hyperparams, present, |scope, x| {
+        decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
+    })
+}

@@ -1,0 +1,37 @@
+//! olmo2: norms after each part and none before, and a norm over all heads of Q and of K together. OLMo 2 and 3.
+
+use minfer_graph::{Activation, NormKind, Program, RopePairs};
+
+use crate::blocks::decoder::{self, POST_NORMS};
+use crate::hyperparams::{Keys, RopeScaling};
+use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, RopeHyperparams, Rules, TensorRule};
+
+/// Reads and checks the metadata.
+///
+/// # Errors
+/// A key is missing or its value useless.
+pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
+    let keys = Keys::of(metadata, "olmo2");
+    keys.refuse_experts()?;
+    let mut numbers = Hyperparams::read(&keys, RopePairs::Halves, NormKind::Rms)?;
+    numbers.attention.window = keys.window(&numbers, None, LayerSet::AllButEvery(4))?;
+    // A stretch of the context is one of the layers that see all of it.
+    numbers.attention.window_rope =
+        Some(RopeHyperparams { scaling: RopeScaling::None, ..numbers.rope.clone() });
+    Ok(numbers)
+}
+
+/// The tensors.
+pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
+    Rules::model(hyperparams).layers(|layer| {
+        let layer = layer.attention().row_norms().norm("post_attention_norm");
+        layer.gated_mlp().norm("post_ffw_norm")
+    })
+}
+
+/// The program.
+pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
+    decoder::program(hyperparams, present, |scope, x| {
+        decoder::gated_layer(scope, x, POST_NORMS, Activation::Silu)
+    })
+}

@@ -1,0 +1,32 @@
+//! smollm3: llama without rotation in every fourth layer.
+
+use minfer_graph::{Activation, NormKind, Program, RopePairs};
+
+use crate::blocks::decoder::{self, PRE_NORMS};
+use crate::hyperparams::Keys;
+use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+
+/// Reads and checks the metadata.
+///
+/// # Errors
+/// A key is missing or its value useless.
+pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
+    let keys = Keys::of(metadata, "smollm3");
+    keys.refuse_experts()?;
+    let mut numbers = Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Rms)?;
+    numbers.attention.window = keys.window(&numbers, None, LayerSet::All)?;
+    numbers.attention.rotated = LayerSet::AllButEvery(4);
+    Ok(numbers)
+}
+
+/// The tensors.
+pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
+    Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
+}
+
+/// The program.
+pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
+    decoder::program(hyperparams, present, |scope, x| {
+        decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
+    })
+}

@@ -1,0 +1,87 @@
+//! The frame of a decoder: embedding, layers, head, and the residual stream between them.
+
+use minfer_graph::{Activation, Program, ProgramBuilder, ValueId};
+
+use super::{Scope, attention, head, mlp, norm};
+use crate::{Hyperparams, Present};
+
+/// The program: rows of the embedding, then each layer, then the head. `layer` gives the hidden row after a layer.
+pub fn program(
+    hyperparams: &Hyperparams,
+    present: &Present,
+    layer: impl Fn(&mut Scope<'_, '_>, ValueId) -> ValueId,
+) -> Program {
+    let mut program = ProgramBuilder::new();
+    let mut body = program.body();
+    let mut x = embed(&mut Scope::model(&mut body, hyperparams, present));
+    for index in 0..hyperparams.n_layers {
+        x = layer(&mut Scope::layer(&mut body, hyperparams, present, index), x);
+    }
+    let body = body.finish(&[x]);
+    let head = head::logits(&mut program, present, hyperparams);
+    program.finish(body, head)
+}
+
+/// Scaled rows of the token embedding, plus those of a learned position embedding if the file has one.
+fn embed(scope: &mut Scope<'_, '_>) -> ValueId {
+    let table = scope.required("token_embd.weight");
+    let rows = scope.graph.embed(table);
+    let rows = scope.scaled(rows, scope.hyperparams.scales.embedding);
+    match scope.optional("position_embd.weight") {
+        Some(table) => {
+            let positions = scope.graph.embed_positions(table);
+            scope.graph.add(rows, positions)
+        }
+        None => rows,
+    }
+}
+
+/// Names of the norms around a part of a layer.
+#[derive(Debug, Clone, Copy)]
+pub enum Norms<'n> {
+    /// One of what the part reads.
+    Before(&'n str),
+    /// One of what the part yields.
+    After(&'n str),
+    /// One of each.
+    Around(&'n str, &'n str),
+}
+
+/// The hidden row with what a part of a layer adds to it: `x + scale * after(part(before(x)))`.
+pub fn residual(
+    scope: &mut Scope<'_, '_>,
+    x: ValueId,
+    norms: Norms<'_>,
+    part: impl FnOnce(&mut Scope<'_, '_>, ValueId) -> ValueId,
+) -> ValueId {
+    let (before, after) = match norms {
+        Norms::Before(before) => (Some(before), None),
+        Norms::After(after) => (None, Some(after)),
+        Norms::Around(before, after) => (Some(before), Some(after)),
+    };
+    let input = before.map_or(x, |name| norm::row(scope, x, name));
+    let result = part(scope, input);
+    let result = after.map_or(result, |name| norm::row(scope, result, name));
+    let result = scope.scaled(result, scope.hyperparams.scales.residual);
+    scope.graph.add(x, result)
+}
+
+/// A layer of attention, then a gated feed-forward part, each between its norms.
+pub fn gated_layer(
+    scope: &mut Scope<'_, '_>,
+    x: ValueId,
+    [attention_norms, mlp_norms]: [Norms<'_>; 2],
+    activation: Activation,
+) -> ValueId {
+    let x = residual(scope, x, attention_norms, attention::causal);
+    residual(scope, x, mlp_norms, |scope, x| mlp::gated(scope, x, activation))
+}
+
+/// Norms before attention and before the feed-forward part.
+pub const PRE_NORMS: [Norms<'static>; 2] = [Norms::Before("attn_norm"), Norms::Before("ffn_norm")];
+/// Norms after them.
+pub const POST_NORMS: [Norms<'static>; 2] =
+    [Norms::After("post_attention_norm"), Norms::After("post_ffw_norm")];
+/// Norms before and after them.
+pub const SANDWICH_NORMS: [Norms<'static>; 2] =
+    [Norms::Around("attn_norm", "post_attention_norm"), Norms::Around("ffn_norm", "post_ffw_norm")];

@@ -1,0 +1,182 @@
+//! Rules that families share: which tensors a model and its layers have, and with which shapes.
+
+use minfer_graph::NormKind;
+
+use crate::{Hyperparams, TensorRule};
+
+/// Collects the rules of a model.
+#[derive(Debug)]
+pub struct Rules<'h> {
+    hyperparams: &'h Hyperparams,
+    rules: Vec<TensorRule>,
+}
+
+/// Collects the rules of one layer, `blk.{layer}.*`.
+#[derive(Debug)]
+pub struct LayerRules<'r, 'h> {
+    rules: &'r mut Rules<'h>,
+    first: usize,
+    layer: u32,
+}
+
+impl<'h> Rules<'h> {
+    /// Embedding, output norm and output; a file without an output ties it to the embedding.
+    pub fn model(hyperparams: &'h Hyperparams) -> Rules<'h> {
+        let Hyperparams { width, vocab, .. } = *hyperparams;
+        let mut rules = Rules { hyperparams, rules: Vec::new() };
+        rules.rules.push(TensorRule::matrix("token_embd.weight", vocab, width));
+        rules.norm("output_norm");
+        rules.rules.push(TensorRule::matrix("output.weight", vocab, width).optional());
+        rules.rules.push(TensorRule::vector("output.bias", vocab).optional());
+        rules
+    }
+
+    /// One more rule.
+    #[must_use]
+    pub fn with(mut self, rule: TensorRule) -> Rules<'h> {
+        self.rules.push(rule);
+        self
+    }
+
+    /// The same rules for every layer; gives all rules.
+    pub fn layers(
+        mut self,
+        each: impl for<'r> Fn(LayerRules<'r, 'h>) -> LayerRules<'r, 'h>,
+    ) -> Vec<TensorRule> {
+        for layer in 0..self.hyperparams.n_layers {
+            let first = self.rules.len();
+            each(LayerRules { rules: &mut self, first, layer });
+        }
+        self.rules
+    }
+
+    /// Factors of a norm of hidden rows, and summands where the formula takes a mean away.
+    fn norm(&mut self, name: &str) {
+        let width = self.hyperparams.width;
+        self.rules.push(TensorRule::vector(format!("{name}.weight"), width));
+        if self.hyperparams.norm_kind == NormKind::Layer {
+            self.rules.push(TensorRule::vector(format!("{name}.bias"), width).optional());
+        }
+    }
+}
+
+impl LayerRules<'_, '_> {
+    /// A norm of hidden rows.
+    #[must_use]
+    pub fn norm(self, local: &str) -> Self {
+        let name = self.name(local);
+        self.rules.norm(&name);
+        self
+    }
+
+    /// A vector `{local}.weight`.
+    #[must_use]
+    pub fn vector(self, local: &str, len: u32) -> Self {
+        let name = self.name(&format!("{local}.weight"));
+        self.rules.rules.push(TensorRule::vector(name, len));
+        self
+    }
+
+    /// `{local}.weight` [rows, columns], perhaps with a bias.
+    #[must_use]
+    pub fn linear(self, local: &str, rows: u32, columns: u32) -> Self {
+        let weight = TensorRule::matrix(self.name(&format!("{local}.weight")), rows, columns);
+        let bias = TensorRule::vector(self.name(&format!("{local}.bias")), rows).optional();
+        self.rules.rules.extend([weight, bias]);
+        self
+    }
+
+    /// Projections to Q, K and V, and back.
+    #[must_use]
+    pub fn attention(self) -> Self {
+        let Hyperparams { width, .. } = *self.rules.hyperparams;
+        let [q, k, v] = self.projections();
+        self.linear("attn_q", q, width)
+            .linear("attn_k", k, width)
+            .linear("attn_v", v, width)
+            .attention_output()
+    }
+
+    /// One projection to Q, K and V side by side, and the one back.
+    #[must_use]
+    pub fn fused_attention(self) -> Self {
+        let Hyperparams { width, .. } = *self.rules.hyperparams;
+        let rows = self.projections().iter().sum();
+        self.linear("attn_qkv", rows, width).attention_output()
+    }
+
+    /// Norms of Q and K: of each head.
+    #[must_use]
+    pub fn head_norms(self) -> Self {
+        let dim = self.rules.hyperparams.k_dim;
+        self.vector("attn_q_norm", dim).vector("attn_k_norm", dim)
+    }
+
+    /// Norms of Q and K: of all heads of a row together.
+    #[must_use]
+    pub fn row_norms(self) -> Self {
+        let [q, k, _] = self.projections();
+        self.vector("attn_q_norm", q).vector("attn_k_norm", k)
+    }
+
+    /// Gate, up and down.
+    #[must_use]
+    pub fn gated_mlp(self) -> Self {
+        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_gate", feed_forward, width).plain_mlp()
+    }
+
+    /// Gate and up side by side in `ffn_up`, and down.
+    #[must_use]
+    pub fn fused_mlp(self) -> Self {
+        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_up", 2 * feed_forward, width).linear("ffn_down", width, feed_forward)
+    }
+
+    /// Up and down.
+    #[must_use]
+    pub fn plain_mlp(self) -> Self {
+        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_up", feed_forward, width).linear("ffn_down", width, feed_forward)
+    }
+
+    /// Makes a tensor of this layer that is optional so far one that must be there.
+    ///
+    /// # Panics
+    /// The layer has no rule for it.
+    #[must_use]
+    pub fn required(self, local: &str) -> Self {
+        self.set_optional(local, false)
+    }
+
+    /// Makes a tensor of this layer one that a file may lack.
+    ///
+    /// # Panics
+    /// The layer has no rule for it.
+    #[must_use]
+    pub fn optional(self, local: &str) -> Self {
+        self.set_optional(local, true)
+    }
+
+    fn set_optional(self, local: &str, optional: bool) -> Self {
+        let name = self.name(local);
+        let rule = self.rules.rules[self.first..].iter_mut().find(|rule| rule.name == name);
+        rule.unwrap_or_else(|| panic!("{name} has no rule")).optional = optional;
+        self
+    }
+
+    fn attention_output(self) -> Self {
+        let (width, columns) = (self.rules.hyperparams.width, self.rules.hyperparams.attention_width());
+        self.linear("attn_output", width, columns)
+    }
+
+    /// Widths of Q, K and V.
+    fn projections(&self) -> [u32; 3] {
+        let numbers = self.rules.hyperparams;
+        [numbers.q_width(), numbers.k_width(), numbers.v_width()]
+    }
+
+    fn name(&self, local: &str) -> String {
+        format!("blk.{}.{local}", self.layer)
+    }
+}
