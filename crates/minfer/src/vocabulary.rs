@@ -21,6 +21,7 @@ pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Resul
         pre: pre.or(string("pre")?).unwrap_or("default").to_owned(),
         tokens: metadata.strings(&key("tokens"))?.map(owned).unwrap_or_default(),
         token_types: types.into_iter().map(token_type).collect(),
+        scores: metadata.f32_array(&key("scores"))?.unwrap_or_default(),
         merges: metadata.strings(&key("merges"))?.map(owned).unwrap_or_default(),
         bos: id("bos_token_id")?,
         eos: id("eos_token_id")?,
@@ -30,6 +31,7 @@ pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Resul
         pad: id("padding_token_id")?,
         add_bos: metadata.bool(&key("add_bos_token"))?,
         add_eos: metadata.bool(&key("add_eos_token"))?,
+        add_space_prefix: metadata.bool(&key("add_space_prefix"))?,
     })
 }
 

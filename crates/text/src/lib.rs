@@ -31,4 +31,6 @@ mod tokenizer;
 
 pub use stream::{StopError, StopMatcher, StreamDelta, TextStream, Utf8Stream};
 pub use template::{ChatTemplate, Message, RenderInput, TemplateError, encode_chat};
-pub use tokenizer::{DecodeOptions, EncodeOptions, TokenType, Tokenizer, TokenizerError, TokenizerSpec};
+pub use tokenizer::{
+    DecodeOptions, EncodeOptions, TOKENIZER_MODELS, TokenType, Tokenizer, TokenizerError, TokenizerSpec,
+};

@@ -1,27 +1,34 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Encoding has three steps, one file each: special tokens are cut out of the
-//! text (`special`), the rest is cut into words (`split`), and the bytes of
-//! each word are merged by rank (`bpe`). Decoding joins the bytes of the
-//! tokens, which `vocabulary` holds in one buffer.
+//! Encoding has these steps, one file each: special tokens are cut out of the
+//! text (`special`); byte-level vocabularies cut the rest into words (`split`)
+//! and merge the bytes of each by rank (`bpe`); SentencePiece vocabularies merge
+//! its characters by score (`spm`). Decoding joins the bytes of the tokens,
+//! which `vocabulary` holds in one buffer.
 
 mod alphabet;
 mod bpe;
 mod classes;
 mod end_tokens;
+mod kind;
 mod spec;
 pub(crate) mod special;
 mod split;
+mod spm;
+mod text_ids;
 mod vocabulary;
 
+pub use kind::TOKENIZER_MODELS;
 pub use spec::{TokenType, TokenizerError, TokenizerSpec};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use bpe::{Merger, Merges};
+use kind::Kind;
 use special::{Segment, Special, Specials};
 use split::PreTokenizer;
+use spm::{Spm, SpmMerger};
 use vocabulary::Vocabulary;
 
 /// A tokenizer, immutable once built.
@@ -32,14 +39,19 @@ use vocabulary::Vocabulary;
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
-    byte_tokens: Box<[u32; 256]>,
-    merges: Merges,
+    algorithm: Algorithm,
     specials: Specials,
-    pre_tokenizer: PreTokenizer,
     end_of_generation: BTreeSet<u32>,
     named: NamedTokens,
     add_bos: bool,
     add_eos: bool,
+}
+
+/// The tables of one family.
+#[derive(Debug)]
+enum Algorithm {
+    ByteLevel { byte_tokens: Box<[u32; 256]>, merges: Merges, pre_tokenizer: PreTokenizer },
+    SentencePiece(Spm),
 }
 
 /// How text becomes ids.
@@ -76,23 +88,18 @@ impl Tokenizer {
     /// An unsupported algorithm or pre-tokenizer, ids outside the vocabulary,
     /// and merges that are malformed or name strings that are not tokens.
     pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
-        if spec.model != "gpt2" {
-            return Err(TokenizerError::UnknownModel(spec.model));
-        }
-        let pre_tokenizer = PreTokenizer::named(&spec.pre)?;
+        let kind = Kind::of(&spec)?;
         check_types(&spec)?;
         let named = NamedTokens::new(&spec)?;
-        let vocabulary = Vocabulary::new(&spec)?;
+        let vocabulary = Vocabulary::new(&spec, kind)?;
         let specials = vocabulary::specials(&spec);
         Ok(Self {
-            byte_tokens: vocabulary::byte_tokens(&vocabulary),
-            merges: vocabulary::merges(&spec)?,
+            algorithm: Algorithm::new(kind, &spec, &vocabulary)?,
             end_of_generation: end_tokens::find(&specials, &named),
             vocabulary,
             specials,
-            pre_tokenizer,
             named,
-            add_bos: spec.add_bos.unwrap_or(false),
+            add_bos: spec.add_bos.unwrap_or(kind.adds_bos() && named.bos.is_some()),
             add_eos: spec.add_eos.unwrap_or(false),
         })
     }
@@ -110,7 +117,7 @@ impl Tokenizer {
         self.encode_with(options, |encoder| {
             for chunk in bytes.utf8_chunks() {
                 encoder.text(chunk.valid(), options.parse_special);
-                encoder.word(chunk.invalid());
+                encoder.bytes(chunk.invalid());
             }
         })
     }
@@ -123,12 +130,19 @@ impl Tokenizer {
     }
 
     /// The exact bytes of `ids`. Ids outside the vocabulary give none.
+    ///
+    /// Where encoding puts a space before text that begins or follows a
+    /// special token, that space is left away.
     pub fn decode_bytes(&self, ids: &[u32], options: DecodeOptions) -> Vec<u8> {
+        let adds_prefix = matches!(&self.algorithm, Algorithm::SentencePiece(spm) if spm.adds_prefix());
         let mut bytes = Vec::new();
+        let mut prefixed = adds_prefix;
         for &id in ids {
+            let own = self.token_bytes(id);
             if options.show_special || self.is_shown(id) {
-                bytes.extend_from_slice(self.token_bytes(id));
+                bytes.extend_from_slice(own.strip_prefix(b" ").filter(|_| prefixed).unwrap_or(own));
             }
+            prefixed = adds_prefix && self.is_matched_whole(id);
         }
         bytes
     }
@@ -152,6 +166,17 @@ impl Tokenizer {
     /// Whether the token's bytes belong to the text that a reader sees.
     pub fn is_shown(&self, id: u32) -> bool {
         !matches!(self.token_type(id), TokenType::Control | TokenType::Unknown | TokenType::Unused)
+    }
+
+    /// Whether encoding begins a new text after token `id`. A user-defined
+    /// token that stands for a space may also be the result of merges, after
+    /// which text goes on.
+    fn is_matched_whole(&self, id: u32) -> bool {
+        match self.token_type(id) {
+            TokenType::Control | TokenType::Unknown => true,
+            TokenType::UserDefined => !self.token_bytes(id).contains(&b' '),
+            _ => false,
+        }
     }
 
     /// The control or user-defined token with exactly the text `text`.
@@ -208,11 +233,7 @@ impl Tokenizer {
 
     /// An estimate of the bytes held on the heap.
     pub fn memory_bytes(&self) -> usize {
-        self.vocabulary.memory_bytes()
-            + self.merges.memory_bytes()
-            + self.specials.memory_bytes()
-            + self.pre_tokenizer.memory_bytes()
-            + size_of_val(&*self.byte_tokens)
+        self.vocabulary.memory_bytes() + self.specials.memory_bytes() + self.algorithm.memory_bytes()
     }
 
     /// The control and user-defined tokens.
@@ -228,7 +249,7 @@ impl Tokenizer {
         let mut encoder = Encoder::new(self);
         let unbroken = |_: &Special, after: &str| !after.starts_with(mark);
         self.specials.split(rendering, unbroken, |segment| match segment {
-            Segment::Token(id) => encoder.ids.push(id),
+            Segment::Token(id) => encoder.special(id),
             Segment::Text(text) if text.contains(mark) => encoder.plain(&text.replace(mark, "")),
             Segment::Text(text) => encoder.plain(text),
         });
@@ -254,33 +275,90 @@ impl Tokenizer {
 /// Collects the ids of one text.
 struct Encoder<'a> {
     tokenizer: &'a Tokenizer,
-    merger: Merger<'a>,
+    words: Words<'a>,
     ids: Vec<u32>,
+    /// Whether what comes next begins the text or follows a special token.
+    fresh: bool,
+}
+
+/// The algorithm at work, with its buffers.
+enum Words<'a> {
+    ByteLevel { merger: Merger<'a>, byte_tokens: &'a [u32; 256], pre_tokenizer: &'a PreTokenizer },
+    SentencePiece(SpmMerger<'a>),
 }
 
 impl<'a> Encoder<'a> {
     fn new(tokenizer: &'a Tokenizer) -> Self {
-        Self { tokenizer, merger: Merger::new(&tokenizer.merges), ids: Vec::new() }
+        let words = match &tokenizer.algorithm {
+            Algorithm::ByteLevel { byte_tokens, merges, pre_tokenizer } => {
+                Words::ByteLevel { merger: Merger::new(merges), byte_tokens, pre_tokenizer }
+            }
+            Algorithm::SentencePiece(spm) => Words::SentencePiece(SpmMerger::new(spm, &tokenizer.vocabulary)),
+        };
+        Self { tokenizer, words, ids: Vec::new(), fresh: true }
     }
 
     fn text(&mut self, text: &str, parse_special: bool) {
         let specials = &self.tokenizer.specials;
         let wanted = |special: &Special, _: &str| parse_special || !special.control;
         specials.split(text, wanted, |segment| match segment {
-            Segment::Token(id) => self.ids.push(id),
+            Segment::Token(id) => self.special(id),
             Segment::Text(text) => self.plain(text),
         });
     }
 
-    fn plain(&mut self, text: &str) {
-        let pre_tokenizer = &self.tokenizer.pre_tokenizer;
-        pre_tokenizer.split(text, |word| self.word(word.as_bytes()));
+    fn special(&mut self, id: u32) {
+        self.ids.push(id);
+        self.fresh = true;
     }
 
-    fn word(&mut self, word: &[u8]) {
-        let byte_tokens = &self.tokenizer.byte_tokens;
-        let bytes = word.iter().map(|&byte| byte_tokens[usize::from(byte)]);
-        self.merger.merge(bytes, &mut self.ids);
+    fn plain(&mut self, text: &str) {
+        match &mut self.words {
+            Words::ByteLevel { merger, byte_tokens, pre_tokenizer } => {
+                pre_tokenizer.split(text, |word| {
+                    let bytes = word.bytes().map(|byte| byte_tokens[usize::from(byte)]);
+                    merger.merge(bytes, &mut self.ids);
+                });
+            }
+            Words::SentencePiece(merger) => merger.text(text, self.fresh, &mut self.ids),
+        }
+        self.fresh = false;
+    }
+
+    /// Bytes that are no text: a word of their own.
+    fn bytes(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        match &mut self.words {
+            Words::ByteLevel { merger, byte_tokens, .. } => {
+                merger.merge(bytes.iter().map(|&byte| byte_tokens[usize::from(byte)]), &mut self.ids);
+            }
+            Words::SentencePiece(merger) => merger.bytes(bytes, &mut self.ids),
+        }
+        self.fresh = false;
+    }
+}
+
+impl Algorithm {
+    fn new(kind: Kind, spec: &TokenizerSpec, vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
+        Ok(match kind {
+            Kind::ByteLevel => Self::ByteLevel {
+                byte_tokens: vocabulary::byte_tokens(vocabulary, [TokenType::Normal, TokenType::Byte]),
+                pre_tokenizer: PreTokenizer::named(&spec.pre)?,
+                merges: vocabulary::merges(spec)?,
+            },
+            Kind::SentencePiece => Self::SentencePiece(Spm::new(spec, vocabulary)),
+        })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Self::ByteLevel { byte_tokens, merges, pre_tokenizer } => {
+                merges.memory_bytes() + pre_tokenizer.memory_bytes() + size_of_val(&**byte_tokens)
+            }
+            Self::SentencePiece(spm) => spm.memory_bytes(),
+        }
     }
 }
 

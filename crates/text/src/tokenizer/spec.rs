@@ -2,16 +2,18 @@
 //! be wrong with it.
 
 use super::alphabet;
+use super::kind::TOKENIZER_MODELS;
 
 /// Everything needed to build a [`Tokenizer`](super::Tokenizer), as a model
 /// file stores it.
 ///
-/// Token strings of ordinary tokens are in the printable byte alphabet of
-/// GPT-2 (a space is `Ġ`, a line feed is `Ċ`); control and user-defined tokens
-/// are plain text.
+/// How token strings of ordinary tokens are written depends on the family:
+/// `gpt2` has them in the printable byte alphabet of GPT-2 (a space is `Ġ`, a
+/// line feed is `Ċ`), `llama` writes a space as U+2581. Control and
+/// user-defined tokens are plain text.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSpec {
-    /// The family of the algorithm; `"gpt2"` is byte-level BPE.
+    /// The family of the algorithm, one of [`TOKENIZER_MODELS`](crate::TOKENIZER_MODELS).
     pub model: String,
     /// The name of the pre-tokenizer, such as `"qwen2"` or `"smollm"`.
     pub pre: String,
@@ -19,6 +21,8 @@ pub struct TokenizerSpec {
     pub tokens: Vec<String>,
     /// The type of each token; empty means that all are [`TokenType::Normal`].
     pub token_types: Vec<TokenType>,
+    /// The score of each token; merges make the token of the highest score first. Missing ones count as 0.
+    pub scores: Vec<f32>,
     /// The merges in order of rank, each two token strings with a space between.
     pub merges: Vec<String>,
     /// The beginning-of-sequence token.
@@ -29,14 +33,16 @@ pub struct TokenizerSpec {
     pub eot: Option<u32>,
     /// The end-of-message token.
     pub eom: Option<u32>,
-    /// The unknown token; byte-level encoding never emits it.
+    /// The unknown token, which stands for what cannot be spelled; byte-level encoding never emits it.
     pub unk: Option<u32>,
     /// The padding token.
     pub pad: Option<u32>,
-    /// Whether encoding with specials begins with `bos`; absent means no.
+    /// Whether encoding with specials begins with `bos`; absent means what is usual in the family.
     pub add_bos: Option<bool>,
     /// Whether encoding with specials ends with `eos`; absent means no.
     pub add_eos: Option<bool>,
+    /// Whether a space is put before text that begins or follows a special token; absent means yes. `llama` only.
+    pub add_space_prefix: Option<bool>,
 }
 
 impl TokenizerSpec {
@@ -111,12 +117,16 @@ impl TokenType {
     }
 }
 
+fn supported_models() -> String {
+    TOKENIZER_MODELS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}
+
 /// Why a [`TokenizerSpec`] cannot become a tokenizer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
     /// The algorithm is not one that this crate implements.
-    #[error("tokenizer model '{0}' is not supported; supported: gpt2")]
+    #[error("tokenizer model '{name}' is not supported; supported: {supported}", name = .0, supported = supported_models())]
     UnknownModel(String),
     /// The pre-tokenizer is not one that this crate implements.
     #[error(

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 
 use super::alphabet::Decoder;
 use super::bpe::{Merges, NO_TOKEN};
+use super::kind::Kind;
 use super::special::{Special, Specials};
+use super::spm;
 use super::{TokenType, TokenizerError, TokenizerSpec};
 
 /// Token bytes in one buffer, with types.
@@ -19,7 +21,7 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// Decodes the token texts of `spec`.
-    pub(super) fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
+    pub(super) fn new(spec: &TokenizerSpec, kind: Kind) -> Result<Self, TokenizerError> {
         let count = spec.tokens.len();
         let total: usize = spec.tokens.iter().map(String::len).sum();
         if count == 0 {
@@ -35,7 +37,7 @@ impl Vocabulary {
         };
         let decoder = Decoder::new();
         for (id, text) in spec.tokens.iter().enumerate() {
-            vocabulary.push(&decoder, id as u32, text)?;
+            vocabulary.push(&decoder, kind, id as u32, text)?;
         }
         vocabulary.bytes.shrink_to_fit();
         Ok(vocabulary)
@@ -69,10 +71,13 @@ impl Vocabulary {
             + self.types.capacity() * size_of::<TokenType>()
     }
 
-    fn push(&mut self, decoder: &Decoder, id: u32, text: &str) -> Result<(), TokenizerError> {
-        match self.token_type(id) {
-            TokenType::Normal => decoder.append(text, &mut self.bytes),
-            TokenType::Byte => {
+    fn push(&mut self, decoder: &Decoder, kind: Kind, id: u32, text: &str) -> Result<(), TokenizerError> {
+        match (kind, self.token_type(id)) {
+            (Kind::ByteLevel, TokenType::Normal) => decoder.append(text, &mut self.bytes),
+            (Kind::SentencePiece, TokenType::Normal | TokenType::UserDefined) => {
+                spm::append_piece(text, &mut self.bytes);
+            }
+            (_, TokenType::Byte) => {
                 let byte = parse_byte(text)
                     .ok_or_else(|| TokenizerError::MalformedByte { id, text: text.to_owned() })?;
                 self.bytes.push(byte);
@@ -91,11 +96,11 @@ fn parse_byte(text: &str) -> Option<u8> {
     two.then(|| u8::from_str_radix(digits, 16).ok())?
 }
 
-/// The token that stands for each single byte: the ordinary one where there
-/// is one, otherwise one of the byte type, otherwise [`NO_TOKEN`].
-pub(super) fn byte_tokens(vocabulary: &Vocabulary) -> Box<[u32; 256]> {
+/// The token that stands for each single byte: the first of the types
+/// `preferred` that has one, otherwise [`NO_TOKEN`].
+pub(super) fn byte_tokens(vocabulary: &Vocabulary, preferred: [TokenType; 2]) -> Box<[u32; 256]> {
     let mut tokens = Box::new([NO_TOKEN; 256]);
-    for wanted in [TokenType::Normal, TokenType::Byte] {
+    for wanted in preferred {
         for id in 0..vocabulary.len() as u32 {
             if let (&[byte], true) = (vocabulary.bytes(id), vocabulary.token_type(id) == wanted) {
                 let token = &mut tokens[usize::from(byte)];
