@@ -15,9 +15,13 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T, quants
 
 DECODED = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q6_K]
-ENCODED = [T.F16, T.BF16, T.Q8_0, T.Q4_0]
+# Types with random numbers of their own, so that the blocks of no other type depend on them.
+CODEBOOKS = [T.IQ4_NL, T.IQ4_XS, T.MXFP4, T.NVFP4, T.IQ3_XXS, T.IQ3_S]
+CODEBOOKS += [T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ1_S, T.IQ1_M]
+ENCODED = [T.F16, T.BF16, T.Q8_0, T.Q4_0, T.MXFP4]
 # Byte offsets of the f16 scales in a block.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}
+SCALES |= {kind: [0] for kind in CODEBOOKS} | {T.MXFP4: [], T.NVFP4: [], T.IQ1_M: []}
 # 1, -1, a third, smallest and largest subnormal, smallest normal, zero, minus zero, largest, -0.00213
 EXTREME_SCALES = [0x3C00, 0xBC00, 0x3555, 0x0001, 0x03FF, 0x8001, 0x0400, 0x0000, 0x8000, 0x7BFF, 0xFBFF, 0x985D]
 
@@ -25,7 +29,9 @@ EXTREME_SCALES = [0x3C00, 0xBC00, 0x3555, 0x0001, 0x03FF, 0x8001, 0x0400, 0x0000
 def main(out_dir):
     rng = np.random.default_rng(20250101)
     out_dir.mkdir(parents=True, exist_ok=True)
-    for kind in DECODED:
+    for kind in DECODED + CODEBOOKS:
+        if kind in CODEBOOKS:
+            rng = np.random.default_rng([20250101, kind.value])
         lines = [decode_line(kind, block) for block in blocks(kind, rng)]
         if kind in ENCODED:
             lines += [encode_line(kind, values) for values in rows(kind, rng)]
@@ -37,7 +43,7 @@ def blocks(kind, rng):
     size = GGML_QUANT_SIZES[kind][1]
     if kind not in SCALES:
         return [rng.integers(0, 256, 32 * size, dtype=np.uint8)] + [plain_extremes(size)]
-    large = size > 100                                          # recorded sparsely, to keep the files small
+    large = GGML_QUANT_SIZES[kind][0] == 256                                          # recorded sparsely, to keep the files small
     found = []
     for fill in ["random", 0xFF] if large else ["random", "random", "random", 0x00, 0xFF, 0x80, 0x7F]:
         block = rng.integers(0, 256, size, dtype=np.uint8) if fill == "random" else np.full(size, fill, np.uint8)
@@ -54,6 +60,9 @@ def with_scales(kind, block, bits):
     block = block.copy()
     for at, value in zip(SCALES[kind], bits):
         block[at : at + 2] = np.frombuffer(int(value).to_bytes(2, "little"), np.uint8)
+    if kind == T.IQ1_M:                                         # four nibbles, each on top of a word of sub-scales
+        for i in range(4):
+            block[49 + 2 * i] = block[49 + 2 * i] & 0x0F | (int(bits[0]) >> 4 * i & 15) << 4
     return block
 
 

@@ -5,7 +5,7 @@ use minfer_cpu::speed::{LinearShape, linear, pack, quantise};
 use minfer_cpu::{Isa, Pool, limits};
 use minfer_tensor::DType;
 
-const TYPES: [DType; 10] = [
+const TYPES: [DType; 21] = [
     DType::Q4_0,
     DType::Q4_1,
     DType::Q5_0,
@@ -13,6 +13,17 @@ const TYPES: [DType; 10] = [
     DType::Q8_0,
     DType::Q4_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::NVFP4,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ1_S,
+    DType::IQ1_M,
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -36,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn row(pool: &Pool, isa: Isa, dtype: DType, rounds: usize) -> Result<(), Box<dyn std::error::Error>> {
-    print!("{dtype:5}");
+    print!("{dtype:7}");
     for (rows, columns, tokens) in [(4864, 1024, 480), (1024, 4864, 480), (4864, 1024, 32), (4864, 1024, 8)] {
         let columns = if dtype.block_len() == 256 { columns / 256 * 256 } else { columns };
         let before = limits::int8_peak(pool, isa, 3);

@@ -75,6 +75,10 @@ pub trait Backend: Send + Sync {
         kv: &KvSpec,
     ) -> Support;
 
+    /// Bytes that [`load`](Backend::load) keeps of each weight of the program, in the program's order: 0 for one that no graph
+    /// uses. They may be more or fewer than the file's; a weight that `load` refuses counts as the file's.
+    fn weight_bytes(&self, program: &Program) -> Vec<u64>;
+
     /// Packs or uploads every weight that the program's graphs use. A weight used twice is stored once.
     ///
     /// # Errors

@@ -197,15 +197,22 @@ impl Backend for NullBackend {
         }
     }
 
+    fn weight_bytes(&self, program: &Program) -> Vec<u64> {
+        let mut bytes = vec![0; program.weights.len()];
+        for id in program.used_weights() {
+            bytes[id.0 as usize] = program.weight(id).bytes();
+        }
+        bytes
+    }
+
     fn load(
         &self,
         program: &Program,
         source: &dyn WeightSource,
     ) -> Result<Box<dyn LoadedWeights>, BackendError> {
-        let used = program.used_weights();
-        let bytes = used.iter().map(|&id| program.weight(id).bytes()).sum();
+        let bytes = self.weight_bytes(program).into_iter().sum();
         self.allocate("weights", bytes)?;
-        used.into_iter().for_each(|id| source.release(id));
+        program.used_weights().into_iter().for_each(|id| source.release(id));
         self.state().stats.loads += 1;
         Ok(Box::new(NullWeights(bytes)))
     }

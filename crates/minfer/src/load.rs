@@ -102,6 +102,7 @@ pub struct Loaded {
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
     pub file_weight_bytes: u64,
+    traffic: WeightTraffic,
     executor: Executor,
 }
 
@@ -113,7 +114,8 @@ impl Loaded {
     pub fn new(machine: &Machine, file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
-        let (n_ctx, kv) = context(file, &model, options)?;
+        let kept = machine.backend().weight_bytes(&model.program);
+        let (n_ctx, kv) = context(&model, &kept, options)?;
         model.set_context(n_ctx);
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
@@ -125,6 +127,7 @@ impl Loaded {
         let template = file.chat_template(&tokenizer, options.chat_template.as_deref())?;
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
+            traffic: WeightTraffic::of(&model.program, &kept),
             model,
             tokenizer: Arc::new(tokenizer),
             template,
@@ -136,7 +139,7 @@ impl Loaded {
 
     /// What of the weights a token needs.
     pub fn weight_traffic(&self) -> WeightTraffic {
-        WeightTraffic::of(self.executor.program())
+        self.traffic
     }
 
     /// What runs the model's graphs.
@@ -203,15 +206,16 @@ fn executor(
     Ok(Executor::new(machine.backend(), model.program.clone(), &weights, kv, config)?)
 }
 
-/// Resolves the context length against the model and memory, and the KV geometry with it.
-fn context(file: &ModelFile, model: &Model, options: &LoadOptions) -> Result<(u32, KvSpec), LoadError> {
+/// Resolves the context length against the model and memory, and the KV geometry with it. `kept` are the bytes that the backend keeps of
+/// each weight.
+fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<(u32, KvSpec), LoadError> {
     let geometry = |n_ctx: u32| {
         let blocks = n_ctx.div_ceil(options.kv.block_tokens.max(1)) * options.n_slots;
         let KvOptions { k_format, v_format, layout, block_tokens } = options.kv;
         model.kv_spec(k_format, v_format, layout, block_tokens, blocks)
     };
     let per_token = geometry(1)?.bytes_per_token() * u64::from(options.n_slots);
-    let room = Room::of(file, model, options)?;
+    let room = Room::of(model, kept, options);
     let longest = longest_context(model, &options.model);
     let n_ctx = match options.n_ctx {
         ContextLength::Fixed(0) => return Err(LoadError::Zero("--n-ctx")),
@@ -245,8 +249,8 @@ struct Room {
 }
 
 impl Room {
-    fn of(file: &ModelFile, model: &Model, options: &LoadOptions) -> Result<Room, LoadError> {
-        let weights = model.weights(file.gguf()).total_bytes();
+    fn of(model: &Model, kept: &[u64], options: &LoadOptions) -> Room {
+        let weights = kept.iter().sum();
         let numbers = &model.hyperparams;
         // Hidden rows, the widest pair of rows of a layer, their 8-bit images, and the logits.
         let row = 4 * u64::from(numbers.width) * 3 + 4 * u64::from(numbers.feed_forward) * 4;
@@ -254,7 +258,7 @@ impl Room {
         let workspace = row * u64::from(options.n_batch) + logits;
         // Where the operating system does not tell, it refuses by itself when memory is taken.
         let free = available_memory().unwrap_or(u64::MAX);
-        Ok(Room { weights, workspace, available: options.memory_limit.unwrap_or(u64::MAX).min(free) })
+        Room { weights, workspace, available: options.memory_limit.unwrap_or(u64::MAX).min(free) }
     }
 
     fn check(&self, n_ctx: u32, per_token: u64, advice: &'static str) -> Result<u32, LoadError> {

@@ -5,7 +5,7 @@ use minfer_graph::{Graph, Op, Program, WeightId};
 /// What of a model's weights one token needs: the measure of a benchmark's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightTraffic {
-    /// Bytes, as the file stores them, of every matrix that a decoded token multiplies with.
+    /// Bytes, as the backend keeps them, of every matrix that a decoded token multiplies with.
     pub bytes: u64,
     /// Multiply-accumulates of the body for each token.
     pub body_products: u64,
@@ -14,18 +14,13 @@ pub struct WeightTraffic {
 }
 
 impl WeightTraffic {
-    /// Counts the linear operations of a program.
-    pub fn of(program: &Program) -> WeightTraffic {
+    /// Counts the linear operations of a program. `kept` are the bytes that a backend keeps of each weight.
+    pub(crate) fn of(program: &Program, kept: &[u64]) -> WeightTraffic {
         let (body, head) = (matrices(&program.body), matrices(&program.head));
         let products = |ids: &[WeightId]| ids.iter().map(|&id| elements(program, id)).sum();
         let distinct: HashSet<WeightId> = body.iter().chain(&head).copied().collect();
-        let stored = |id: WeightId| {
-            let weight = program.weight(id);
-            let row = weight.dtype.row_bytes(u64::from(weight.columns()));
-            u64::from(weight.rows()) * row.expect("the program was verified")
-        };
         WeightTraffic {
-            bytes: distinct.into_iter().map(stored).sum(),
+            bytes: distinct.into_iter().map(|id| kept[id.0 as usize]).sum(),
             body_products: products(&body),
             head_products: products(&head),
         }

@@ -31,6 +31,28 @@ pub enum DType {
     Q4_K,
     /// 256 values of 6 bits in sixteen sub-blocks of 16 with 8-bit scales.
     Q6_K,
+    /// 32 indices of 4 bits into a table of 16 values, one f16 scale.
+    IQ4_NL,
+    /// 256 indices of 4 bits into the table of `IQ4_NL` in eight sub-blocks of 32 with 6-bit scales.
+    IQ4_XS,
+    /// 32 floating-point numbers of 4 bits under one power of two.
+    MXFP4,
+    /// 64 floating-point numbers of 4 bits in four sub-blocks of 16 with 8-bit floating-point scales.
+    NVFP4,
+    /// 256 values as rows of four out of a grid of 256, 3.06 bits each.
+    IQ3_XXS,
+    /// 256 values as rows of four out of a grid of 512, 3.44 bits each.
+    IQ3_S,
+    /// 256 values as rows of eight out of a grid of 256, 2.06 bits each.
+    IQ2_XXS,
+    /// 256 values as rows of eight out of a grid of 512, 2.31 bits each.
+    IQ2_XS,
+    /// 256 values as rows of eight out of a grid of 1024, 2.56 bits each.
+    IQ2_S,
+    /// 256 values as rows of eight out of a grid of 2048, 1.56 bits each.
+    IQ1_S,
+    /// 256 values as rows of eight out of a grid of 2048, 1.75 bits each, with finer scales.
+    IQ1_M,
 }
 
 /// A row length that an element type cannot hold.
@@ -58,7 +80,7 @@ pub enum DTypeError {
 
 impl DType {
     /// Every type, in declaration order.
-    pub const ALL: [DType; 12] = [
+    pub const ALL: [DType; 23] = [
         DType::F32,
         DType::F16,
         DType::BF16,
@@ -71,6 +93,17 @@ impl DType {
         DType::Q8_0,
         DType::Q4_K,
         DType::Q6_K,
+        DType::IQ4_NL,
+        DType::IQ4_XS,
+        DType::MXFP4,
+        DType::NVFP4,
+        DType::IQ3_XXS,
+        DType::IQ3_S,
+        DType::IQ2_XXS,
+        DType::IQ2_XS,
+        DType::IQ2_S,
+        DType::IQ1_S,
+        DType::IQ1_M,
     ];
 
     /// The field's name of the type, for example `Q4_K`.
@@ -88,6 +121,17 @@ impl DType {
             DType::Q8_0 => "Q8_0",
             DType::Q4_K => "Q4_K",
             DType::Q6_K => "Q6_K",
+            DType::IQ4_NL => "IQ4_NL",
+            DType::IQ4_XS => "IQ4_XS",
+            DType::MXFP4 => "MXFP4",
+            DType::NVFP4 => "NVFP4",
+            DType::IQ3_XXS => "IQ3_XXS",
+            DType::IQ3_S => "IQ3_S",
+            DType::IQ2_XXS => "IQ2_XXS",
+            DType::IQ2_XS => "IQ2_XS",
+            DType::IQ2_S => "IQ2_S",
+            DType::IQ1_S => "IQ1_S",
+            DType::IQ1_M => "IQ1_M",
         }
     }
 
@@ -97,6 +141,10 @@ impl DType {
             DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U32 => 1,
             DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 => 32,
             DType::Q4_K | DType::Q6_K => 256,
+            DType::IQ4_NL | DType::MXFP4 => 32,
+            DType::NVFP4 => 64,
+            DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S => 256,
+            DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ1_S | DType::IQ1_M => 256,
         }
     }
 
@@ -112,6 +160,17 @@ impl DType {
             DType::Q8_0 => 34,
             DType::Q4_K => 144,
             DType::Q6_K => 210,
+            DType::IQ4_NL => 18,
+            DType::IQ4_XS => 136,
+            DType::MXFP4 => 17,
+            DType::NVFP4 => 36,
+            DType::IQ3_XXS => 98,
+            DType::IQ3_S => 110,
+            DType::IQ2_XXS => 66,
+            DType::IQ2_XS => 74,
+            DType::IQ2_S => 82,
+            DType::IQ1_S => 50,
+            DType::IQ1_M => 56,
         }
     }
 

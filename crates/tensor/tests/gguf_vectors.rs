@@ -5,7 +5,7 @@
 use minfer_tensor::DType;
 use minfer_tensor::blocks::{decode_row, encode_row};
 
-const VECTORS: [(DType, &str); 10] = [
+const VECTORS: [(DType, &str); 21] = [
     (DType::F32, include_str!("vectors/f32.txt")),
     (DType::F16, include_str!("vectors/f16.txt")),
     (DType::BF16, include_str!("vectors/bf16.txt")),
@@ -16,6 +16,17 @@ const VECTORS: [(DType, &str); 10] = [
     (DType::Q8_0, include_str!("vectors/q8_0.txt")),
     (DType::Q4_K, include_str!("vectors/q4_k.txt")),
     (DType::Q6_K, include_str!("vectors/q6_k.txt")),
+    (DType::IQ4_NL, include_str!("vectors/iq4_nl.txt")),
+    (DType::IQ4_XS, include_str!("vectors/iq4_xs.txt")),
+    (DType::MXFP4, include_str!("vectors/mxfp4.txt")),
+    (DType::NVFP4, include_str!("vectors/nvfp4.txt")),
+    (DType::IQ3_XXS, include_str!("vectors/iq3_xxs.txt")),
+    (DType::IQ3_S, include_str!("vectors/iq3_s.txt")),
+    (DType::IQ2_XXS, include_str!("vectors/iq2_xxs.txt")),
+    (DType::IQ2_XS, include_str!("vectors/iq2_xs.txt")),
+    (DType::IQ2_S, include_str!("vectors/iq2_s.txt")),
+    (DType::IQ1_S, include_str!("vectors/iq1_s.txt")),
+    (DType::IQ1_M, include_str!("vectors/iq1_m.txt")),
 ];
 
 #[test]
@@ -37,7 +48,7 @@ fn decoded_bits_are_those_of_the_gguf_package() {
 
 #[test]
 fn encoded_bytes_are_those_of_the_gguf_package() {
-    let encoders = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0];
+    let encoders = [DType::F16, DType::BF16, DType::Q8_0, DType::Q4_0, DType::MXFP4];
     for (dtype, text) in VECTORS.into_iter().filter(|(dtype, _)| encoders.contains(dtype)) {
         let mut lines = 0;
         for (values, wanted) in recorded(text, "encode") {

@@ -92,6 +92,11 @@ impl Simd for Scalar {
         map(*from, f32::from)
     }
 
+    #[inline(never)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> Self::F32 {
+        map(*from, |byte| f16::from_bits(u16::from(byte) << 7).to_f32_const() * 128.0)
+    }
+
     #[inline(always)]
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip(a, b, |a, b| a + b)
@@ -228,6 +233,11 @@ impl Simd for Scalar {
     #[inline(never)]
     fn high_nibbles(self, a: Self::U8) -> Self::U8 {
         a.map(|byte| byte >> 4)
+    }
+
+    #[inline(never)]
+    fn look_up(self, table: &[u8; 16], indices: Self::U8) -> Self::U8 {
+        indices.map(|index| table[usize::from(index & 15)])
     }
 
     #[inline(never)]

@@ -182,6 +182,9 @@ pub(crate) trait Simd: Copy {
     fn load_u8(self, from: &[u8; LANES]) -> Self::F32;
     /// Signed bytes as numbers.
     fn load_i8(self, from: &[i8; LANES]) -> Self::F32;
+    /// Bytes as numbers: half of what 4 bits of exponent (bias 7) and 3 of fraction stand for, with numbers below the normal ones. The top bit
+    /// is not set.
+    fn load_e4m3(self, from: &[u8; LANES]) -> Self::F32;
     /// a + b.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// a - b.
@@ -240,6 +243,8 @@ pub(crate) trait Simd: Copy {
     fn low_nibbles(self, a: Self::U8) -> Self::U8;
     /// The high four bits of every byte, moved down.
     fn high_nibbles(self, a: Self::U8) -> Self::U8;
+    /// The byte of `table` that each byte names; all are below 16.
+    fn look_up(self, table: &[u8; 16], indices: Self::U8) -> Self::U8;
     /// a | (bit b of `plane` ? `value` : 0) for byte b.
     fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8;
     /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at most 127.

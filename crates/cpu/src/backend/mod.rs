@@ -61,6 +61,10 @@ impl Backend for CpuBackend {
         }
     }
 
+    fn weight_bytes(&self, program: &Program) -> Vec<u64> {
+        CpuWeights::bytes(program)
+    }
+
     fn load(
         &self,
         program: &Program,

@@ -55,6 +55,16 @@ impl CpuWeights {
         Ok(CpuWeights(Arc::new(weights)))
     }
 
+    /// What each weight of a program takes when it is loaded; the file's bytes for one that cannot be.
+    pub(super) fn bytes(program: &Program) -> Vec<u64> {
+        let of = |(desc, usage): (&WeightDesc, Usage)| match usage {
+            Usage::Unused => 0,
+            Usage::Vector => 4 * u64::from(desc.columns()) * u64::from(desc.rows()),
+            Usage::Matrix => footprint(desc).map_or_else(|_| desc.bytes(), |bytes| bytes as u64),
+        };
+        program.weights.iter().zip(usage(program)).map(of).collect()
+    }
+
     /// A matrix that was packed.
     pub(super) fn matrix(&self, id: WeightId) -> &PackedMatrix {
         match &self.0[id.0 as usize] {

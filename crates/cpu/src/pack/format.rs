@@ -2,6 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::codebook::Codebook;
 use crate::arch::{LANES, Simd};
 use crate::quantise::BLOCK;
 
@@ -22,19 +23,23 @@ pub(crate) trait Format: 'static {
     type File: FromBytes + Immutable + KnownLayout + Unaligned;
     /// The same columns of 16 rows, packed.
     type Block: FromBytes + IntoBytes + Immutable + KnownLayout;
+    /// The format whose kernels run this one: itself, or one whose runs lie in memory as this one's do.
+    type Kernels: Format;
     /// Runs of 32 columns in a block.
     const RUNS: usize;
     /// Bytes of zero, which is a block of zeros.
     const ZERO: Self::File;
     /// How many of [`Terms`] the type uses.
     const TERMS: usize;
+    /// What the weights of a codebook type stand for.
+    const CODEBOOK: Codebook = Codebook::NONE;
 
     /// Packs the same block of 16 rows.
     fn pack(rows: &[&Self::File; LANES], block: &mut Self::Block);
-    /// The weights of a run.
-    fn weights<S: Simd>(simd: S, block: &Self::Block, run: usize) -> [S::U8; STEPS];
+    /// The weights of a run. The codebook is that of the matrix.
+    fn weights<S: Simd>(simd: S, codebook: &Codebook, block: &Self::Block, run: usize) -> [S::U8; STEPS];
     /// The terms of a run.
-    fn terms<S: Simd>(simd: S, block: &Self::Block, run: usize) -> Terms<S>;
+    fn terms<S: Simd>(simd: S, codebook: &Codebook, block: &Self::Block, run: usize) -> Terms<S>;
     /// The value of a weight in column `column` of its run: the type's formula, rounded as its decoder rounds.
     fn value(terms: [f32; 3], column: usize, weight: u8) -> f32;
 }
@@ -55,12 +60,18 @@ impl Run {
 
     /// Takes a run of a block apart. Terms that the type does not use keep what they were.
     #[inline(always)]
-    pub(crate) fn fill<S: Simd, F: Format>(&mut self, simd: S, block: &F::Block, run: usize) {
-        let weights = F::weights(simd, block, run);
+    pub(crate) fn fill<S: Simd, F: Format>(
+        &mut self,
+        simd: S,
+        codebook: &Codebook,
+        block: &F::Block,
+        run: usize,
+    ) {
+        let weights = F::weights(simd, codebook, block, run);
         for i in 0..STEPS {
             simd.store_bytes(weights[i], &mut self.weights[i]);
         }
-        let terms = F::terms(simd, block, run);
+        let terms = F::terms(simd, codebook, block, run);
         for i in 0..F::TERMS {
             simd.store(terms[i], &mut self.terms[i]);
         }

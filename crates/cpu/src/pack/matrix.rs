@@ -5,7 +5,7 @@ use std::ops::Range;
 use minfer_tensor::{DType, DTypeError};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{Format, Plain, Run, with_format};
+use super::{Codebook, Format, Plain, Run, with_format};
 use crate::arch::{Isa, Kernel, LANES, Simd};
 use crate::memory::{Arena, MemoryError, Region};
 use crate::quantise::BLOCK;
@@ -145,6 +145,16 @@ impl PackedMatrix {
         self.shape.dtype
     }
 
+    /// What its weights stand for, if its type has a codebook.
+    pub(crate) fn codebook(&self) -> &'static Codebook {
+        with_format!(
+            self.dtype(),
+            F => const { &<F as Format>::CODEBOOK },
+            P => { let _: std::marker::PhantomData<P>; const { &Codebook::NONE } },
+            _ => const { &Codebook::NONE }
+        )
+    }
+
     /// Output rows.
     pub(crate) fn rows(&self) -> usize {
         self.shape.rows
@@ -267,7 +277,7 @@ impl Kernel for Gather<'_> {
     fn run<S: Simd>(self, simd: S) {
         with_format!(
             self.matrix.dtype(),
-            F => self.blocks::<S, F>(simd),
+            F => self.blocks::<S, <F as Format>::Kernels>(simd),
             P => self.columns::<S, P>(simd),
             _ => unreachable!("shapes of other types are refused")
         );
@@ -278,9 +288,9 @@ impl Gather<'_> {
     #[inline(always)]
     fn blocks<S: Simd, F: Format>(self, simd: S) {
         let blocks: &[F::Block] = self.matrix.panel(self.row / LANES);
-        let mut taken = Run::ZERO;
+        let (mut taken, codebook) = (Run::ZERO, self.matrix.codebook());
         for (index, out) in self.out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-            taken.fill::<S, F>(simd, &blocks[index / F::RUNS], index % F::RUNS);
+            taken.fill::<S, F>(simd, codebook, &blocks[index / F::RUNS], index % F::RUNS);
             taken.row::<F>(self.row % LANES, out);
         }
     }

@@ -1,9 +1,13 @@
-//! Weights in panels of 16 output rows: one layout for every instruction set, in the file's bits per weight.
+//! Weights in panels of 16 output rows: one layout for every instruction set, in the file's bits per weight or, for
+//! types that are read through a codebook, in four and a half.
 //!
 //! A panel is the rows `16 p .. 16 p + 16` of a matrix, one lane for each row, block after block of columns. Panels are as
 //! long as their columns, so kernels walk memory from end to end. A last panel with fewer rows is filled with zeros.
 
+mod codebook;
 mod format;
+mod lookup_runs;
+mod lookup_superblocks;
 mod matrix;
 mod plain;
 mod planes;
@@ -15,7 +19,10 @@ mod q5_1;
 mod q6_k;
 mod q8_0;
 
+pub(crate) use codebook::Codebook;
 pub(crate) use format::{Format, Run, STEPS, Terms};
+pub(crate) use lookup_runs::{IQ4_NL, MXFP4, NVFP4};
+pub(crate) use lookup_superblocks::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_XS};
 pub use matrix::PackError;
 pub(crate) use matrix::{PackedMatrix, Packer};
 pub(crate) use plain::{BF16, F16, F32, Plain};
@@ -52,6 +59,17 @@ macro_rules! with_format {
             DType::Q8_0 => quantised!(Q8_0),
             DType::Q4_K => quantised!(Q4_K),
             DType::Q6_K => quantised!(Q6_K),
+            DType::IQ4_NL => quantised!(IQ4_NL),
+            DType::IQ4_XS => quantised!(IQ4_XS),
+            DType::MXFP4 => quantised!(MXFP4),
+            DType::NVFP4 => quantised!(NVFP4),
+            DType::IQ3_XXS => quantised!(IQ3_XXS),
+            DType::IQ3_S => quantised!(IQ3_S),
+            DType::IQ2_XXS => quantised!(IQ2_XXS),
+            DType::IQ2_XS => quantised!(IQ2_XS),
+            DType::IQ2_S => quantised!(IQ2_S),
+            DType::IQ1_S => quantised!(IQ1_S),
+            DType::IQ1_M => quantised!(IQ1_M),
             DType::F32 => plain!(F32),
             DType::F16 => plain!(F16),
             DType::BF16 => plain!(BF16),

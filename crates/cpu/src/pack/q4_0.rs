@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q4_0;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
 use crate::arch::{LANES, Simd};
 
@@ -19,6 +20,7 @@ pub(crate) struct Block {
 impl Format for Q4_0 {
     type File = [u8; q4_0::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = 1;
     const ZERO: Self::File = [0; q4_0::BYTES];
     const TERMS: usize = 1;
@@ -32,12 +34,12 @@ impl Format for Q4_0 {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
         nibbles(simd, &block.quants)
     }
 
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> Terms<S> {
         let zero = simd.splat(0.0);
         [simd.load_f16(&block.scales), zero, zero]
     }

@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q4_1;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
 use crate::arch::{LANES, Simd};
 
@@ -20,6 +21,7 @@ pub(crate) struct Block {
 impl Format for Q4_1 {
     type File = [u8; q4_1::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = 1;
     const ZERO: Self::File = [0; q4_1::BYTES];
     const TERMS: usize = 2;
@@ -34,12 +36,12 @@ impl Format for Q4_1 {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
         nibbles(simd, &block.quants)
     }
 
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> Terms<S> {
         [simd.load_f16(&block.scales), simd.load_f16(&block.minimums), simd.splat(0.0)]
     }
 

@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q4_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_one_nibble};
 use crate::arch::{LANES, Simd};
 use crate::quantise::BLOCK;
@@ -30,6 +31,7 @@ struct Run {
 impl Format for Q4_K {
     type File = [u8; q4_k::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = q4_k::SUBS;
     const ZERO: Self::File = [0; q4_k::BYTES];
     const TERMS: usize = 2;
@@ -52,13 +54,13 @@ impl Format for Q4_K {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> [S::U8; STEPS] {
         nibbles(simd, &block.runs[run].quants)
     }
 
     /// Products of 11 and 6 bits are exact.
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> Terms<S> {
         let Run { scales, minimums, .. } = &block.runs[run];
         let scale = simd.mul(simd.load_f16(&block.scales), simd.load_u8(scales));
         let minimum = simd.mul(simd.load_f16(&block.minimums), simd.load_u8(minimums));

@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q5_1;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
 use super::planes::{Planes, planes, with_planes};
 use crate::arch::{LANES, Simd};
@@ -22,6 +23,7 @@ pub(crate) struct Block {
 impl Format for Q5_1 {
     type File = [u8; q5_1::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = 1;
     const ZERO: Self::File = [0; q5_1::BYTES];
     const TERMS: usize = 2;
@@ -37,12 +39,12 @@ impl Format for Q5_1 {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
         with_planes(simd, nibbles(simd, &block.quants), &block.fifths)
     }
 
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> Terms<S> {
         [simd.load_f16(&block.scales), simd.load_f16(&block.minimums), simd.splat(0.0)]
     }
 

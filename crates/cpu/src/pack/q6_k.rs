@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q6_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_one_nibble, put_word};
 use crate::arch::{LANES, Simd};
 use crate::quantise::BLOCK;
@@ -33,6 +34,7 @@ struct Run {
 impl Format for Q6_K {
     type File = [u8; q6_k::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = RUNS;
     const ZERO: Self::File = [0; q6_k::BYTES];
     const TERMS: usize = 3;
@@ -57,7 +59,7 @@ impl Format for Q6_K {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> [S::U8; STEPS] {
         let run = &block.runs[run];
         let mut weights = nibbles(simd, &run.quants);
         let pairs = [simd.load_bytes(&run.pairs[0]), simd.load_bytes(&run.pairs[1])];
@@ -68,7 +70,7 @@ impl Format for Q6_K {
     }
 
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> Terms<S> {
         let scales = &block.runs[run].scales;
         [simd.load_f16(&block.scales), simd.load_i8(&scales[0]), simd.load_i8(&scales[1])]
     }

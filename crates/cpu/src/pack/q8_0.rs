@@ -3,6 +3,7 @@
 use minfer_tensor::blocks::q8_0;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::codebook::Codebook;
 use super::format::{Format, STEPS, Terms, bytes_at, f16_bits, put_word};
 use crate::arch::{LANES, Simd};
 
@@ -19,6 +20,7 @@ pub(crate) struct Block {
 impl Format for Q8_0 {
     type File = [u8; q8_0::BYTES];
     type Block = Block;
+    type Kernels = Self;
     const RUNS: usize = 1;
     const ZERO: Self::File = [0; q8_0::BYTES];
     const TERMS: usize = 1;
@@ -36,7 +38,7 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    fn weights<S: Simd>(simd: S, block: &Block, _run: usize) -> [S::U8; STEPS] {
+    fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
         let mut out = [simd.load_bytes(&block.quants[0]); STEPS];
         for i in 1..STEPS {
             out[i] = simd.load_bytes(&block.quants[i]);
@@ -45,7 +47,7 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    fn terms<S: Simd>(simd: S, block: &Block, _run: usize) -> Terms<S> {
+    fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> Terms<S> {
         let zero = simd.splat(0.0);
         [simd.load_f16(&block.scales), zero, zero]
     }

@@ -7,7 +7,7 @@ use super::*;
 use crate::Isa;
 use crate::memory::Arena;
 
-const TYPES: [DType; 10] = [
+const TYPES: [DType; 21] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -18,6 +18,17 @@ const TYPES: [DType; 10] = [
     DType::Q8_0,
     DType::Q4_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::NVFP4,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ1_S,
+    DType::IQ1_M,
 ];
 
 /// Bytes that look random; every bit pattern of a block is some block.
@@ -76,11 +87,27 @@ fn panels_packed_apart_are_the_panels_packed_at_once() {
 
 #[test]
 fn memory_is_at_most_three_percent_more_than_the_file() {
-    for dtype in TYPES {
-        let matrix = PackedMatrix::pack(dtype, 64, 1024, &vec![0; file_bytes(dtype, 64, 1024)]).unwrap();
-        let ratio = matrix.resident_bytes() as f64 / file_bytes(dtype, 64, 1024) as f64;
+    for dtype in TYPES.into_iter().filter(|dtype| !has_codebook(*dtype)) {
+        let ratio = bits_of_weight(dtype) / (8.0 * file_bytes(dtype, 64, 1024) as f64 / (64.0 * 1024.0));
         assert!((1.0..=1.03).contains(&ratio), "{dtype}: {ratio}");
     }
+}
+
+#[test]
+fn types_with_a_codebook_take_four_and_a_half_bits() {
+    for dtype in TYPES.into_iter().filter(|dtype| has_codebook(*dtype)) {
+        let alone = matches!(dtype, DType::IQ4_NL | DType::MXFP4 | DType::NVFP4);
+        assert_eq!(bits_of_weight(dtype), if alone { 4.5 } else { 4.5625 }, "{dtype}");
+    }
+}
+
+fn has_codebook(dtype: DType) -> bool {
+    dtype.name().starts_with("IQ") || dtype.name().ends_with("FP4")
+}
+
+fn bits_of_weight(dtype: DType) -> f64 {
+    let matrix = PackedMatrix::pack(dtype, 64, 1024, &vec![0; file_bytes(dtype, 64, 1024)]).unwrap();
+    8.0 * matrix.resident_bytes() as f64 / (64.0 * 1024.0)
 }
 
 #[test]

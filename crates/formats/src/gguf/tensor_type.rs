@@ -84,7 +84,7 @@ impl fmt::Display for TensorType {
 }
 
 /// Ids of the types that this build reads. `U32` has none.
-const KNOWN: [(u32, DType); 11] = [
+const KNOWN: [(u32, DType); 22] = [
     (0, DType::F32),
     (1, DType::F16),
     (2, DType::Q4_0),
@@ -94,31 +94,33 @@ const KNOWN: [(u32, DType); 11] = [
     (8, DType::Q8_0),
     (12, DType::Q4_K),
     (14, DType::Q6_K),
+    (16, DType::IQ2_XXS),
+    (17, DType::IQ2_XS),
+    (18, DType::IQ3_XXS),
+    (19, DType::IQ1_S),
+    (20, DType::IQ4_NL),
+    (21, DType::IQ3_S),
+    (22, DType::IQ2_S),
+    (23, DType::IQ4_XS),
     (26, DType::I32),
+    (29, DType::IQ1_M),
     (30, DType::BF16),
+    (39, DType::MXFP4),
+    (40, DType::NVFP4),
 ];
 
 /// Id, name, elements and bytes of a block of ggml's other types. Ids 31 to 33 and 36 to 38 are repacked forms that
 /// ggml no longer writes.
-const OTHER: [(u32, &str, u64, u64); 29] = [
+const OTHER: [(u32, &str, u64, u64); 18] = [
     (9, "Q8_1", 32, 40),
     (10, "Q2_K", 256, 84),
     (11, "Q3_K", 256, 110),
     (13, "Q5_K", 256, 176),
     (15, "Q8_K", 256, 292),
-    (16, "IQ2_XXS", 256, 66),
-    (17, "IQ2_XS", 256, 74),
-    (18, "IQ3_XXS", 256, 98),
-    (19, "IQ1_S", 256, 50),
-    (20, "IQ4_NL", 32, 18),
-    (21, "IQ3_S", 256, 110),
-    (22, "IQ2_S", 256, 82),
-    (23, "IQ4_XS", 256, 136),
     (24, "I8", 1, 1),
     (25, "I16", 1, 2),
     (27, "I64", 1, 8),
     (28, "F64", 1, 8),
-    (29, "IQ1_M", 256, 56),
     (31, "Q4_0_4_4", 32, 18),
     (32, "Q4_0_4_8", 32, 18),
     (33, "Q4_0_8_8", 32, 18),
@@ -127,8 +129,6 @@ const OTHER: [(u32, &str, u64, u64); 29] = [
     (36, "IQ4_NL_4_4", 32, 18),
     (37, "IQ4_NL_4_8", 32, 18),
     (38, "IQ4_NL_8_8", 32, 18),
-    (39, "MXFP4", 32, 17),
-    (40, "NVFP4", 64, 36),
     (41, "Q1_0", 128, 18),
 ];
 

@@ -17,6 +17,7 @@ pub(crate) mod kind {
     pub(crate) const Q4_0: u32 = 2;
     pub(crate) const Q4_K: u32 = 12;
     pub(crate) const IQ2_XS: u32 = 17;
+    pub(crate) const Q1_0: u32 = 41;
 }
 
 /// A file in the making.

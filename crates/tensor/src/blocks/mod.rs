@@ -4,8 +4,20 @@
 //! gives its values (`decode`). Rows of blocks go through [`decode_row`] and [`encode_row`].
 
 pub mod bf16;
+pub mod codebook;
 pub mod f16;
 pub mod f32;
+pub mod iq1_m;
+pub mod iq1_s;
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod nvfp4;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;
@@ -14,6 +26,7 @@ pub mod q5_1;
 pub mod q6_k;
 pub mod q8_0;
 
+mod grids;
 mod row;
 mod split;
 

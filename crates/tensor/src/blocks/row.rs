@@ -1,6 +1,9 @@
 use half::f16 as half16;
 
-use super::{bf16, f16, q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
+use super::{
+    bf16, f16, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, q4_0,
+    q4_1, q4_k, q5_0, q5_1, q6_k, q8_0,
+};
 use crate::{DType, DTypeError};
 
 /// Decodes a row of `out.len()` elements from its stored bytes.
@@ -22,15 +25,26 @@ pub fn decode_row(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Blo
         DType::Q8_0 => each_block(bytes, out, q8_0::decode),
         DType::Q4_K => each_block(bytes, out, q4_k::decode),
         DType::Q6_K => each_block(bytes, out, q6_k::decode),
+        DType::IQ4_NL => each_block(bytes, out, iq4_nl::decode),
+        DType::IQ4_XS => each_block(bytes, out, iq4_xs::decode),
+        DType::MXFP4 => each_block(bytes, out, mxfp4::decode),
+        DType::NVFP4 => each_block(bytes, out, nvfp4::decode),
+        DType::IQ3_XXS => each_block(bytes, out, iq3_xxs::decode),
+        DType::IQ3_S => each_block(bytes, out, iq3_s::decode),
+        DType::IQ2_XXS => each_block(bytes, out, iq2_xxs::decode),
+        DType::IQ2_XS => each_block(bytes, out, iq2_xs::decode),
+        DType::IQ2_S => each_block(bytes, out, iq2_s::decode),
+        DType::IQ1_S => each_block(bytes, out, iq1_s::decode),
+        DType::IQ1_M => each_block(bytes, out, iq1_m::decode),
         DType::I32 | DType::U32 => return Err(BlockError::NotReal { dtype }),
     }
     Ok(())
 }
 
-/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q8_0 and Q4_0.
+/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q8_0, Q4_0, MXFP4 and IQ4_NL.
 ///
-/// F16 and BF16 round to nearest, ties to even, and keep infinities and NaN. Quantised types follow the reference
-/// quantiser of the GGUF tools bit for bit.
+/// F16 and BF16 round to nearest, ties to even, and keep infinities and NaN. Q8_0, Q4_0 and MXFP4 follow the
+/// reference quantiser of the GGUF tools bit for bit; IQ4_NL searches for a scale of its own.
 ///
 /// # Errors
 /// The type has no encoder, the row is not a whole number of blocks, `out` is not its exact size, or (quantised types)
@@ -43,6 +57,8 @@ pub fn encode_row(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<(), Bl
         DType::BF16 => plain_blocks(values, out, bf16::encode),
         DType::Q8_0 => return quantise_blocks(values, out, q8_0::MAX_VALUE, q8_0::encode),
         DType::Q4_0 => return quantise_blocks(values, out, q4_0::MAX_VALUE, q4_0::encode),
+        DType::MXFP4 => return quantise_blocks(values, out, mxfp4::MAX_VALUE, mxfp4::encode),
+        DType::IQ4_NL => return quantise_blocks(values, out, iq4_nl::MAX_VALUE, iq4_nl::encode),
         _ => return Err(BlockError::NoEncoder { dtype }),
     }
     Ok(())
@@ -170,6 +186,17 @@ mod tests {
             (DType::Q8_0, q8_0::LEN, q8_0::BYTES),
             (DType::Q4_K, q4_k::LEN, q4_k::BYTES),
             (DType::Q6_K, q6_k::LEN, q6_k::BYTES),
+            (DType::IQ4_NL, iq4_nl::LEN, iq4_nl::BYTES),
+            (DType::IQ4_XS, iq4_xs::LEN, iq4_xs::BYTES),
+            (DType::MXFP4, mxfp4::LEN, mxfp4::BYTES),
+            (DType::NVFP4, nvfp4::LEN, nvfp4::BYTES),
+            (DType::IQ3_XXS, iq3_xxs::LEN, iq3_xxs::BYTES),
+            (DType::IQ3_S, iq3_s::LEN, iq3_s::BYTES),
+            (DType::IQ2_XXS, iq2_xxs::LEN, iq2_xxs::BYTES),
+            (DType::IQ2_XS, iq2_xs::LEN, iq2_xs::BYTES),
+            (DType::IQ2_S, iq2_s::LEN, iq2_s::BYTES),
+            (DType::IQ1_S, iq1_s::LEN, iq1_s::BYTES),
+            (DType::IQ1_M, iq1_m::LEN, iq1_m::BYTES),
         ];
         for (dtype, len, bytes) in layouts {
             assert_eq!((dtype.block_len(), dtype.block_bytes()), (len, bytes), "{dtype}");

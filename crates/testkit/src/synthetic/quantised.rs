@@ -2,7 +2,7 @@
 
 use half::f16;
 use minfer_tensor::DType;
-use minfer_tensor::blocks::{encode_row, q4_1, q4_k, q5_0, q5_1, q6_k};
+use minfer_tensor::blocks::{encode_row, iq1_m, nvfp4, q4_1, q4_k, q5_0, q5_1, q6_k};
 
 use super::file::{ModelFile, TensorData};
 use super::metadata::put_tokenizer;
@@ -21,7 +21,7 @@ const SEED: u32 = 2718;
 /// A llama of two layers whose matrices (embedding and output too) are stored as `dtype`; norms are F32. Width 256, 4
 /// heads on 2 KV heads, feed-forward 512, a vocabulary of 269.
 ///
-/// F32, F16, BF16, Q8_0 and Q4_0 hold encoded normals. The other types hold random bits under scales that keep the
+/// F32, F16, BF16, Q8_0, Q4_0, IQ4_NL and MXFP4 hold encoded normals. The other types hold random bits under scales that keep the
 /// values near a variance of 1 / columns, so every field of a block takes every value. [`TensorData::values`] gives the
 /// decoded f32 weights.
 ///
@@ -96,10 +96,20 @@ impl Maker {
     fn matrix(&mut self, name: &str, rows: usize, columns: usize) -> TensorData {
         let deviation = 1.0 / (columns as f32).sqrt();
         let bytes = match self.dtype {
-            DType::F32 | DType::F16 | DType::BF16 | DType::Q8_0 | DType::Q4_0 => {
-                self.encoded(rows * columns, deviation)
-            }
+            DType::F32
+            | DType::F16
+            | DType::BF16
+            | DType::Q8_0
+            | DType::Q4_0
+            | DType::IQ4_NL
+            | DType::MXFP4 => self.encoded(rows * columns, deviation),
             DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q4_K | DType::Q6_K => {
+                self.random_blocks(rows * columns, deviation)
+            }
+            DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S | DType::IQ2_XXS | DType::IQ2_XS => {
+                self.random_blocks(rows * columns, deviation)
+            }
+            DType::IQ2_S | DType::IQ1_S | DType::IQ1_M | DType::NVFP4 => {
                 self.random_blocks(rows * columns, deviation)
             }
             DType::I32 | DType::U32 => panic!("{} holds no weights", self.dtype),
@@ -136,7 +146,8 @@ impl Maker {
             block[at..at + 2].copy_from_slice(&f16::from_f32(value * deviation * spread).to_le_bytes());
         };
         // Deviations of uniform integers: 4.6 of 16, 9.2 of 32; of six-bit scale x four-bit quant minus six-bit
-        // minimum x 7.5 about 260; of eight-bit scale x six-bit quant about 1370.
+        // minimum x 7.5 about 260; of eight-bit scale x six-bit quant about 1370. Codebook types begin with their scale, and their
+        // random fields have the deviations below.
         match self.dtype {
             DType::Q4_1 => {
                 put(q4_1::SCALE_AT, 1.0 / 4.6);
@@ -152,6 +163,12 @@ impl Maker {
                 put(q4_k::MIN_AT, 7.5 / 260.0);
             }
             DType::Q6_K => put(q6_k::SCALE_AT, 1.0 / 1370.0),
+            DType::IQ4_XS => put(0, 1.0 / 1250.0),
+            DType::IQ3_XXS | DType::IQ3_S => put(0, 1.0 / 141.0),
+            DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S => put(0, 1.0 / 55.0),
+            DType::IQ1_S => put(0, 1.0 / 7.2),
+            DType::IQ1_M => iq1_m::put_scale(block, f16::from_f32(deviation * spread / 7.2).to_bits()),
+            DType::NVFP4 => block[..nvfp4::SUBS].fill(nearest_scale(deviation * spread / 5.85)),
             other => unreachable!("{other} is encoded from values"),
         }
     }
@@ -159,6 +176,12 @@ impl Maker {
     fn block_bytes(&self, count: usize) -> usize {
         count / self.dtype.block_len() * self.dtype.block_bytes()
     }
+}
+
+/// The byte whose scale in NVFP4 is nearest.
+fn nearest_scale(wanted: f32) -> u8 {
+    let distance = |byte: &u8| (nvfp4::scale(*byte) - wanted).abs();
+    (0..0x7f).min_by(|a, b| distance(a).total_cmp(&distance(b))).expect("there are bytes")
 }
 
 #[cfg(test)]

@@ -183,6 +183,17 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> Self::F32 {
+        // The bits are those of an f16 whose exponent has another bias.
+        let half = |at: usize| unsafe {
+            let bytes = _mm_cvtepu8_epi16(_mm_loadl_epi64(from.as_ptr().add(at).cast()));
+            let numbers = _mm256_cvtph_ps(_mm_slli_epi16::<7>(bytes));
+            _mm256_mul_ps(numbers, _mm256_set1_ps(128.0))
+        };
+        Pair(half(0), half(8))
+    }
+
+    #[inline(always)]
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         self.zip(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
     }
@@ -327,6 +338,14 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn high_nibbles(self, a: Self::U8) -> Self::U8 {
         unsafe { self.low_nibbles(Pair(_mm256_srli_epi16::<4>(a.0), _mm256_srli_epi16::<4>(a.1))) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], indices: Self::U8) -> Self::U8 {
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            Pair(_mm256_shuffle_epi8(table, indices.0), _mm256_shuffle_epi8(table, indices.1))
+        }
     }
 
     #[inline(always)]

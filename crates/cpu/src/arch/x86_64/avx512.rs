@@ -155,6 +155,16 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     }
 
     #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> __m512 {
+        unsafe {
+            // The bits are those of an f16 whose exponent has another bias.
+            let bytes = _mm256_cvtepu8_epi16(_mm_loadu_si128(from.as_ptr().cast()));
+            let numbers = _mm512_cvtph_ps(_mm256_slli_epi16::<7>(bytes));
+            _mm512_mul_ps(numbers, _mm512_set1_ps(128.0))
+        }
+    }
+
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_add_ps(a, b) }
     }
@@ -294,6 +304,14 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     #[inline(always)]
     fn high_nibbles(self, a: __m512i) -> __m512i {
         unsafe { _mm512_and_si512(_mm512_srli_epi16::<4>(a), _mm512_set1_epi8(15)) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], indices: __m512i) -> __m512i {
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, indices)
+        }
     }
 
     #[inline(always)]

@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::tile::{Activations, Registers};
 use super::{Job, Ruled};
 use crate::arch::{self, Simd};
+use crate::pack::Codebook;
 use crate::quantise::QuantisedRows;
 
 /// Most tokens that are handled here.
@@ -88,6 +89,7 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let first = self.x.index(self.token, 0);
+        let codebook = self.job.matrix.codebook();
         for panel in self.panels.clone() {
             let mut sums = [simd.splat(0.0); N];
             let blocks: &[F::Block] = self.job.matrix.panel(panel);
@@ -95,7 +97,7 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
             for block in blocks {
                 for run in 0..F::RUNS {
                     prefetch(simd, block, run, F::RUNS);
-                    self.add(simd, block, run, index, &mut sums);
+                    self.add(simd, codebook, block, run, index, &mut sums);
                     index += self.x.stride();
                 }
             }
@@ -109,9 +111,19 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
 impl<F: Ruled, const N: usize> Panels<'_, F, N> {
     /// Adds a run, whose activations are at `index`.
     #[inline(always)]
-    fn add<S: Simd>(&self, simd: S, block: &F::Block, run: usize, index: usize, sums: &mut [S::F32; N]) {
-        let weights: Registers<S> =
-            Registers { weights: F::weights(simd, block, run), terms: F::terms(simd, block, run) };
+    fn add<S: Simd>(
+        &self,
+        simd: S,
+        codebook: &Codebook,
+        block: &F::Block,
+        run: usize,
+        index: usize,
+        sums: &mut [S::F32; N],
+    ) {
+        let weights: Registers<S> = Registers {
+            weights: F::weights(simd, codebook, block, run),
+            terms: F::terms(simd, codebook, block, run),
+        };
         let x = self.x.run::<N>(index);
         let dots = x.dots::<S, F::Rule, 1>(simd, &weights);
         for t in 0..N {

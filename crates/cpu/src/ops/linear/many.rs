@@ -47,6 +47,7 @@ impl<'a, F: Ruled> Kernel<'a, F> {
     ) {
         let sums = &mut sums[..tokens.len()];
         sums.fill([[0.0; LANES]; PANELS]);
+        let codebook = self.job.matrix.codebook();
         let total = self.job.matrix.panel::<F::Block>(panels.start).len() * F::RUNS;
         let mut first = 0;
         while first < total {
@@ -54,7 +55,7 @@ impl<'a, F: Ruled> Kernel<'a, F> {
             for (index, panel) in panels.clone().enumerate() {
                 let blocks = &self.job.matrix.panel::<F::Block>(panel)[first / F::RUNS..];
                 for (at, run) in runs.iter_mut().enumerate() {
-                    run[index].fill::<S, F>(simd, &blocks[at / F::RUNS], at % F::RUNS);
+                    run[index].fill::<S, F>(simd, codebook, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
             let tokens = tokens.clone();

@@ -16,7 +16,7 @@ mod tile;
 use std::ops::Range;
 
 use crate::arch::{Isa, LANES, Simd};
-use crate::pack::{PackedMatrix, with_format};
+use crate::pack::{Format, PackedMatrix, with_format};
 use crate::quantise::{BLOCK, QuantisedRows};
 use crate::threads::Rows;
 use rule::Ruled;
@@ -58,7 +58,7 @@ pub(crate) fn linear(
             let Input::Quantised(input) = input else { panic!("{} weights take quantised rows", matrix.dtype()) };
             assert_eq!(input.columns(), matrix.columns(), "columns of the input");
             assert!(tokens.end <= input.rows(), "tokens {tokens:?} of {}", input.rows());
-            quantised::<F>(isa, Job { matrix, input, panels, tokens, target });
+            quantised::<<F as Format>::Kernels>(isa, Job { matrix, input, panels, tokens, target });
         },
         P => {
             let Input::Plain(input) = input else { panic!("{} weights take f32 rows", matrix.dtype()) };

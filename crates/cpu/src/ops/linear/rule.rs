@@ -7,10 +7,11 @@
 //! | all | `acc = fma(s, scale * x_scale, acc)` |
 //! | with a minimum, after it | `acc = fma(minimum, x_scaled_sum, acc)` |
 //!
-//! Q6_K has two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24 and so exact in f32.
+//! Q6_K and the types with a codebook have two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24 and so exact
+//! in f32. NVFP4's two are no integers but exact products each, so their sum is rounded once: `s = fma(scale0, dot0, scale1 * dot1)`.
 
 use crate::arch::Simd;
-use crate::pack::{Format, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, Terms};
+use crate::pack::{Format, IQ4_NL, IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, Terms};
 use crate::quantise::{Term, WHOLE};
 
 /// Arithmetic of a run, for one token and 16 outputs.
@@ -59,7 +60,9 @@ ruled! {
     Q5_1: Minimum, ScaledSum, ScaledSum;
     Q8_0: Offset<true>, Offset128, Offset128;
     Q4_K: Minimum, ScaledSum, ScaledSum;
-    Q6_K: Halves, LowHalf32, WholeHighHalf32;
+    Q6_K: Halves<1>, LowHalf32, WholeHighHalf32;
+    IQ4_NL: Halves<4>, LowHalf32, WholeHighHalf32;
+    IQ4_XS: Halves<4>, LowHalf32, WholeHighHalf32;
 }
 
 /// Weights were moved up to be unsigned; `WIDE` ones use all eight bits.
@@ -123,21 +126,24 @@ impl Rule for Minimum {
     }
 }
 
-/// Two halves of 16 columns with a scale each; weights were moved up by 32.
-pub(super) struct Halves;
+/// Two halves of 16 columns with a scale each; weights were moved up by 32 times `UP`.
+pub(super) struct Halves<const UP: i32>;
 
-impl Rule for Halves {
+impl<const UP: i32> Rule for Halves<UP> {
     type Dots<S: Simd> = [S::I32; 2];
     const TOKENS: usize = 4;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> [S::I32; 2] {
-        [simd.splat_i32(first as i32), simd.splat_i32(second as i32)]
+        let whole = WHOLE.to_bits() as i32;
+        let high = (second as i32).wrapping_sub(whole).wrapping_mul(UP).wrapping_add(whole);
+        [simd.splat_i32((first as i32).wrapping_mul(UP)), simd.splat_i32(high)]
     }
 
     #[inline(always)]
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut [S::I32; 2], weights: S::U8, x: [i8; 4]) {
-        dots[HALF] = simd.dot4(dots[HALF], weights, x);
+        dots[HALF] =
+            if UP > 1 { simd.dot4_wide(dots[HALF], weights, x) } else { simd.dot4(dots[HALF], weights, x) };
     }
 
     /// The second half's integers start at the bits of [`WHOLE`], so that its conversion to f32 and its product are one

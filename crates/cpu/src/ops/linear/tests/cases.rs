@@ -4,12 +4,12 @@ use std::fmt;
 
 use half::f16;
 use minfer_tensor::DType;
-use minfer_tensor::blocks::{decode_row, encode_row, q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
+use minfer_tensor::blocks::{decode_row, encode_row, iq1_m, mxfp4, q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
 
 use super::reference::{dot, parts, plain_dot, quantise};
 
 /// Types that can be packed.
-pub(super) const TYPES: [DType; 10] = [
+pub(super) const TYPES: [DType; 21] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -20,6 +20,17 @@ pub(super) const TYPES: [DType; 10] = [
     DType::Q8_0,
     DType::Q4_K,
     DType::Q6_K,
+    DType::IQ4_NL,
+    DType::IQ4_XS,
+    DType::MXFP4,
+    DType::NVFP4,
+    DType::IQ3_XXS,
+    DType::IQ3_S,
+    DType::IQ2_XXS,
+    DType::IQ2_XS,
+    DType::IQ2_S,
+    DType::IQ1_S,
+    DType::IQ1_M,
 ];
 
 /// A matrix, inputs and the exact bits of the outputs, token after token.
@@ -64,7 +75,24 @@ fn scales_at(dtype: DType) -> &'static [usize] {
         DType::Q8_0 => &[q8_0::SCALE_AT],
         DType::Q4_K => &[q4_k::SCALE_AT, q4_k::MIN_AT],
         DType::Q6_K => &[q6_k::SCALE_AT],
-        _ => &[],
+        // Numbers of other kinds; see `put_scale`.
+        DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U32 => &[],
+        DType::MXFP4 | DType::NVFP4 | DType::IQ1_M => &[],
+        // Codebook types begin with their scale.
+        _ => &[0],
+    }
+}
+
+/// Puts a scale where a block has one.
+fn put_scale(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> f32) {
+    for &at in scales_at(dtype) {
+        block[at..at + 2].copy_from_slice(&f16::from_f32(scale()).to_le_bytes());
+    }
+    match dtype {
+        DType::IQ1_M => iq1_m::put_scale(block, f16::from_f32(scale()).to_bits()),
+        // The exponent of a number of about this size.
+        DType::MXFP4 => block[mxfp4::EXPONENT_AT] = (scale().to_bits() >> 23) as u8,
+        _ => {}
     }
 }
 
@@ -77,9 +105,7 @@ fn blocks(
 ) -> Vec<u8> {
     let mut weights: Vec<u8> = (0..count * dtype.block_bytes()).map(|_| byte()).collect();
     for block in weights.chunks_exact_mut(dtype.block_bytes()) {
-        for &at in scales_at(dtype) {
-            block[at..at + 2].copy_from_slice(&f16::from_f32(scale()).to_le_bytes());
-        }
+        put_scale(dtype, block, &mut scale);
     }
     weights
 }
@@ -206,9 +232,9 @@ impl Case {
         }
         let of = |part: super::reference::Part| -> [f64; 32] {
             std::array::from_fn(|i| {
-                let weight = part.weights[i] * part.factors[i / 16];
+                let weight = f64::from(part.weights[i]) * f64::from(part.factors[i / 16]);
                 let minimum = f64::from(part.minimum.unwrap_or(0.0));
-                (f64::from(part.scale) * f64::from(weight)).abs() + minimum.abs()
+                (f64::from(part.scale) * weight).abs() + minimum.abs()
             })
         };
         parts(self.dtype, row).into_iter().flat_map(of).collect()

@@ -1,12 +1,15 @@
 //! The formula, computed from the file's bytes one column after the other.
 
 use minfer_tensor::DType;
-use minfer_tensor::blocks::{q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
+use minfer_tensor::blocks::{
+    codebook, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, q4_0, q4_1,
+    q4_k, q5_0, q5_1, q6_k, q8_0,
+};
 
 /// 32 columns of a row: signed weights, the factor of each half, the scale and the minimum.
 pub(super) struct Part {
     pub(super) weights: [i32; 32],
-    pub(super) factors: [i32; 2],
+    pub(super) factors: [f32; 2],
     pub(super) scale: f32,
     pub(super) minimum: Option<f32>,
 }
@@ -17,7 +20,7 @@ pub(super) fn parts(dtype: DType, row: &[u8]) -> Vec<Part> {
 }
 
 fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
-    let simple = |weights, scale, minimum| vec![Part { weights, factors: [1, 1], scale, minimum }];
+    let simple = |weights, scale, minimum| vec![Part { weights, factors: [1.0, 1.0], scale, minimum }];
     match dtype {
         DType::Q4_0 => {
             let block = q4_0::unpack(block.try_into().unwrap());
@@ -43,7 +46,7 @@ fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
             let block = q4_k::unpack(block.try_into().unwrap());
             let part = |(sub, quants): (usize, &[u8; 32])| Part {
                 weights: quants.map(i32::from),
-                factors: [1, 1],
+                factors: [1.0, 1.0],
                 scale: block.d() * f32::from(block.scales[sub]),
                 minimum: Some(-(block.dmin() * f32::from(block.mins[sub]))),
             };
@@ -53,14 +56,50 @@ fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
             let block = q6_k::unpack(block.try_into().unwrap());
             let part = |(run, quants): (usize, &[u8; 32])| Part {
                 weights: quants.map(|q| i32::from(q) - 32),
-                factors: [0, 1].map(|half| i32::from(block.scales[2 * run + half])),
+                factors: [0, 1].map(|half| f32::from(block.scales[2 * run + half])),
                 scale: block.d(),
                 minimum: None,
             };
             block.quants.as_chunks().0.iter().enumerate().map(part).collect()
         }
+        DType::IQ4_NL => {
+            let block = iq4_nl::unpack(block.try_into().unwrap());
+            simple(block.quants.map(|q| i32::from(iq4_nl::VALUES[usize::from(q)])), block.d(), None)
+        }
+        DType::MXFP4 => {
+            let block = mxfp4::unpack(block.try_into().unwrap());
+            simple(block.quants.map(|q| i32::from(mxfp4::VALUES[usize::from(q)])), block.d(), None)
+        }
+        DType::NVFP4 => {
+            let block = nvfp4::unpack(block.try_into().unwrap());
+            let part = |(run, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(|q| i32::from(nvfp4::VALUES[usize::from(q)])),
+                factors: [0, 1].map(|half| nvfp4::scale(block.scales[2 * run + half])),
+                scale: 1.0,
+                minimum: None,
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::IQ4_XS => superblock(&iq4_xs::unpack(block.try_into().unwrap()), &iq4_xs::CODEBOOK),
+        DType::IQ3_XXS => superblock(&iq3_xxs::unpack(block.try_into().unwrap()), &iq3_xxs::CODEBOOK),
+        DType::IQ3_S => superblock(&iq3_s::unpack(block.try_into().unwrap()), &iq3_s::CODEBOOK),
+        DType::IQ2_XXS => superblock(&iq2_xxs::unpack(block.try_into().unwrap()), &iq2_xxs::CODEBOOK),
+        DType::IQ2_XS => superblock(&iq2_xs::unpack(block.try_into().unwrap()), &iq2_xs::CODEBOOK),
+        DType::IQ2_S => superblock(&iq2_s::unpack(block.try_into().unwrap()), &iq2_s::CODEBOOK),
+        DType::IQ1_S => superblock(&iq1_s::unpack(block.try_into().unwrap()), &iq1_s::CODEBOOK),
+        DType::IQ1_M => superblock(&iq1_m::unpack(block.try_into().unwrap()), &iq1_m::CODEBOOK),
         _ => unreachable!("not quantised"),
     }
+}
+
+fn superblock(block: &codebook::Unpacked, codebook: &codebook::Codebook) -> Vec<Part> {
+    let part = |(run, indices): (usize, &[u8; 32])| Part {
+        weights: indices.map(|index| i32::from(codebook.values[usize::from(index)])),
+        factors: [0, 1].map(|half| f32::from(block.scales[2 * run + half])),
+        scale: block.d() * codebook.unit,
+        minimum: None,
+    };
+    block.indices.as_chunks().0.iter().enumerate().map(part).collect()
 }
 
 /// 32 columns of activations, quantised.
@@ -84,8 +123,9 @@ pub(super) fn dot(weights: &[Part], x: &[Quants]) -> f32 {
     let mut sum = 0.0f32;
     for (w, x) in weights.iter().zip(x) {
         let half = |range: std::ops::Range<usize>| range.map(|i| w.weights[i] * x.values[i]).sum::<i32>();
-        let dot = w.factors[0] * half(0..16) + w.factors[1] * half(16..32);
-        sum = (dot as f32).mul_add(w.scale * x.scale, sum);
+        let high = w.factors[1] * half(16..32) as f32;
+        let dot = w.factors[0].mul_add(half(0..16) as f32, high);
+        sum = dot.mul_add(w.scale * x.scale, sum);
         if let Some(minimum) = w.minimum {
             let scaled_sum = x.values.iter().sum::<i32>() as f32 * x.scale;
             sum = minimum.mul_add(scaled_sum, sum);
