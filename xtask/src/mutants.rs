@@ -33,6 +33,7 @@ struct Mutation {
 }
 
 const CPU: &[&str] = &["--package", "minfer-cpu", "--lib"];
+const MODELS: &[&str] = &["--package", "minfer-models"];
 
 const MUTATIONS: &[Mutation] = &[
     Mutation {
@@ -76,6 +77,48 @@ const MUTATIONS: &[Mutation] = &[
         line: "(mean, 1.0 / (variance + spec.eps.get()).sqrt())",
         broken: "(mean, 1.0 / variance.sqrt())",
         test: CPU,
+    },
+    Mutation {
+        name: "window of a layer ignored",
+        file: "crates/models/src/blocks/attention.rs",
+        line: "mask: numbers.attention.window_of(layer).map_or(Mask::Causal, Mask::Window),",
+        broken: "mask: Mask::Causal,",
+        test: MODELS,
+    },
+    Mutation {
+        name: "window of a query ignored",
+        file: "crates/cpu/src/ops/attention/mod.rs",
+        line: "Mask::Window(n) => end.saturating_sub(n as usize)..end,",
+        broken: "Mask::Window(_) => 0..end,",
+        test: CPU,
+    },
+    Mutation {
+        name: "rotation of a layer that has none",
+        file: "crates/models/src/hyperparams/mod.rs",
+        line: "self.attention.rotated.contains(layer).then(|| local.unwrap_or(&self.rope))",
+        broken: "Some(local.unwrap_or(&self.rope))",
+        test: MODELS,
+    },
+    Mutation {
+        name: "soft cap of scores dropped",
+        file: "crates/models/src/blocks/attention.rs",
+        line: "softcap: numbers.attention.softcap.map(Into::into),",
+        broken: "softcap: None,",
+        test: MODELS,
+    },
+    Mutation {
+        name: "soft cap of logits dropped",
+        file: "crates/models/src/blocks/head.rs",
+        line: "Some(cap) => scope.graph.soft_cap(logits, cap),",
+        broken: "Some(_) => logits,",
+        test: MODELS,
+    },
+    Mutation {
+        name: "long and short rope factors swapped",
+        file: "crates/models/src/hyperparams/rope.rs",
+        line: "let chosen = if n_ctx > self.original_context { long } else { short };",
+        broken: "let chosen = if n_ctx > self.original_context { short } else { long };",
+        test: MODELS,
     },
 ];
 

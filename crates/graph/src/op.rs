@@ -367,6 +367,9 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
     GeluTanh,
+    /// The same with argument and result rounded to f16, and x itself from 10 on: llama.cpp's table, which the measurements of
+    /// models with GELU are made with.
+    GeluHalf,
 }
 
 impl Activation {
@@ -375,6 +378,7 @@ impl Activation {
         match self {
             Activation::Silu => "silu",
             Activation::GeluTanh => "gelu_tanh",
+            Activation::GeluHalf => "gelu_half",
         }
     }
 }

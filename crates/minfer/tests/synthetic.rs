@@ -9,8 +9,8 @@ use minfer_testkit::synthetic::{self, Family};
 /// Largest difference of log-probabilities that is allowed. The records have five decimals.
 fn tolerance(family: Family) -> f64 {
     match family {
-        // The other engine takes GELU from a table of f16.
-        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 6e-3,
+        // Arguments of GELU near the middle of two f16 are rounded to one or the other.
+        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
         _ => 2e-5,
     }
 }

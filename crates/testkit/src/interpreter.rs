@@ -363,11 +363,15 @@ fn softmax(scores: &[f64], sink: Option<f64>) -> Vec<f64> {
 fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
-        Activation::GeluTanh => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
-            0.5 * x * (1.0 + inner.tanh())
-        }
+        Activation::GeluTanh => gelu_tanh(x),
+        Activation::GeluHalf if x >= 10.0 => x,
+        Activation::GeluHalf => round_to(KvFormat::F16, gelu_tanh(round_to(KvFormat::F16, x))),
     }
+}
+
+fn gelu_tanh(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+    0.5 * x * (1.0 + inner.tanh())
 }
 
 fn soft_cap(cap: f64, x: f64) -> f64 {

@@ -2,7 +2,7 @@
 
 use minfer_graph::Activation;
 
-use crate::arch::Simd;
+use crate::arch::{LANES, Simd};
 
 /// Below this the result would leave the normal numbers and is zero instead.
 const LOWEST: f32 = -87.336_54;
@@ -61,20 +61,43 @@ pub(crate) fn tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     simd.select_gt(magnitude, simd.splat(TANH_POLYNOMIAL_END), signed, small)
 }
 
-/// The activation of each lane. Silu is `x / (1 + e^-x)`; the tanh form of GELU is written as `x / (1 + e^-2u)` with
-/// `u = sqrt(2 / pi) (x + 0.044715 x^3)`, the same function without the cancellation in `1 + tanh u`.
+/// The activation of each lane.
 #[inline(always)]
 pub(crate) fn activate<S: Simd>(simd: S, kind: Activation, x: S::F32) -> S::F32 {
-    let exponent = match kind {
-        Activation::Silu => simd.sub(simd.splat(0.0), x),
-        Activation::GeluTanh => {
-            let (linear, cubic) = (simd.splat(GELU_LINEAR), simd.splat(GELU_CUBIC));
-            simd.mul(x, simd.fma(simd.mul(x, x), cubic, linear))
+    match kind {
+        Activation::Silu => logistic_product(simd, x, simd.sub(simd.splat(0.0), x)),
+        Activation::GeluTanh => gelu_tanh(simd, x),
+        Activation::GeluHalf => {
+            let rounded = round_f16(simd, gelu_tanh(simd, round_f16(simd, x)));
+            simd.select_gt(x, simd.splat(BELOW_TEN), x, rounded)
         }
-    };
+    }
+}
+
+/// `x / (1 + e^exponent)`: silu for `-x`.
+#[inline(always)]
+fn logistic_product<S: Simd>(simd: S, x: S::F32, exponent: S::F32) -> S::F32 {
     simd.div(x, simd.add(simd.splat(1.0), exp(simd, exponent)))
 }
 
+/// The tanh form of GELU written as `x / (1 + e^-2u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`, the same function without the
+/// cancellation in `1 + tanh u`.
+#[inline(always)]
+fn gelu_tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
+    let (linear, cubic) = (simd.splat(GELU_LINEAR), simd.splat(GELU_CUBIC));
+    logistic_product(simd, x, simd.mul(x, simd.fma(simd.mul(x, x), cubic, linear)))
+}
+
+/// Rounded to f16, to nearest even.
+#[inline(always)]
+fn round_f16<S: Simd>(simd: S, x: S::F32) -> S::F32 {
+    let mut halves = [0; LANES];
+    simd.store_f16(x, &mut halves);
+    simd.load_f16(&halves)
+}
+
+/// The largest number below 10, from which on GELU is its argument.
+const BELOW_TEN: f32 = 10.0_f32.next_down();
 /// -2 sqrt(2 / pi).
 #[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const GELU_LINEAR: f32 = -1.595_769_1;
@@ -85,7 +108,7 @@ const GELU_CUBIC: f32 = -0.071_354_814;
 mod tests {
     use super::super::testing::{map, ulps};
     use super::*;
-    use crate::arch::{Isa, Kernel, LANES};
+    use crate::arch::{Isa, Kernel};
 
     struct Apply<'a>(&'a str, &'a mut [[f32; LANES]]);
 
@@ -101,6 +124,7 @@ mod tests {
                     "tanh" => tanh(simd, x),
                     "silu" => activate(simd, Activation::Silu, x),
                     "gelu" => activate(simd, Activation::GeluTanh, x),
+                    "gelu_half" => activate(simd, Activation::GeluHalf, x),
                     name => panic!("{name}"),
                 };
                 simd.store(y, values);
@@ -180,6 +204,31 @@ mod tests {
         }
         for isa in Isa::available() {
             assert_eq!(apply(isa, "gelu", &values), got, "{isa}");
+        }
+    }
+
+    #[test]
+    fn gelu_half_rounds_argument_and_result() {
+        let half = |x: f64| f64::from(half::f16::from_f64(x));
+        let values: Vec<f32> =
+            (-120_000..120_000).map(|i| i as f32 * 1e-4).chain([10.0, 1e30, -1e30]).collect();
+        let got = apply(Isa::Scalar, "gelu_half", &values);
+        for (&x, &y) in values.iter().zip(&got) {
+            let argument = half(f64::from(x));
+            let u = (2.0 / std::f64::consts::PI).sqrt() * (argument + 0.044715 * argument.powi(3));
+            let exact = if x >= 10.0 { f64::from(x) } else { argument / (1.0 + (-2.0 * u).exp()) };
+            if x >= 10.0 {
+                assert_eq!(y, x);
+            } else {
+                // The result is an f16, and one of the two around the exact value where that is close to their middle.
+                assert_eq!(f64::from(y), half(f64::from(y)), "gelu_half({x})");
+                let limit = exact.abs() * (2f64.powi(-11) + 1e-5) + 2f64.powi(-25);
+                assert!((f64::from(y) - exact).abs() <= limit, "gelu_half({x}) = {y}, exact {exact}");
+            }
+        }
+        for isa in Isa::available() {
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&apply(isa, "gelu_half", &values)), bits(&got), "{isa}");
         }
     }
 

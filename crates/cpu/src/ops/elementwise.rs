@@ -162,7 +162,7 @@ mod tests {
         fn truth(self, a: f64, b: f64) -> f64 {
             let activation = |kind, x: f64| match kind {
                 Activation::Silu => x / (1.0 + (-x).exp()),
-                Activation::GeluTanh => {
+                Activation::GeluTanh | Activation::GeluHalf => {
                     let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
                     0.5 * x * (1.0 + u.tanh())
                 }

@@ -26,6 +26,6 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
 /// The program.
 pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
     decoder::program(hyperparams, present, |scope, x| {
-        decoder::gated_layer(scope, x, PRE_NORMS, Activation::GeluTanh)
+        decoder::gated_layer(scope, x, PRE_NORMS, Activation::GeluHalf)
     })
 }

@@ -40,6 +40,6 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
 /// The program.
 pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
     decoder::program(hyperparams, present, |scope, x| {
-        decoder::gated_layer(scope, x, SANDWICH_NORMS, Activation::GeluTanh)
+        decoder::gated_layer(scope, x, SANDWICH_NORMS, Activation::GeluHalf)
     })
 }

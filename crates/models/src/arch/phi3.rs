@@ -14,7 +14,7 @@ use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorR
 /// # Errors
 /// A key is missing or its value useless.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
-    let keys = Keys::of(metadata, "phi3");
+    let keys = Keys::of(metadata, "phi3").with_long_rope();
     keys.refuse_experts()?;
     let mut numbers = Hyperparams::read(&keys, RopePairs::Halves, NormKind::Rms)?;
     numbers.attention.window = keys.window(&numbers, None, LayerSet::All)?;
@@ -23,10 +23,13 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
 
 /// The tensors.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
-    let pairs = hyperparams.rope.dims / 2;
+    let factors = |name: &str| {
+        let rule = TensorRule::constant(name, hyperparams.rope.dims / 2);
+        if hyperparams.rope.long { rule } else { rule.optional() }
+    };
     Rules::model(hyperparams)
-        .with(TensorRule::constant("rope_factors_long.weight", pairs).optional())
-        .with(TensorRule::constant("rope_factors_short.weight", pairs).optional())
+        .with(factors("rope_factors_long.weight"))
+        .with(factors("rope_factors_short.weight"))
         .layers(|layer| layer.norm("attn_norm").fused_attention().norm("ffn_norm").fused_mlp())
 }
 

@@ -63,6 +63,7 @@ mod tests {
             scaling,
             original_context: 512,
             factors: None,
+            long: false,
             context_factors: None,
             magnitude: 1.0,
             file_magnitude: 1.0,

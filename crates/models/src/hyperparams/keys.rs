@@ -10,12 +10,19 @@ use crate::{Metadata, ModelError};
 pub(crate) struct Keys<'m> {
     pub(crate) metadata: &'m Metadata<'m>,
     pub(crate) architecture: &'m str,
+    /// Whether the family has rope factors for short and for long contexts.
+    pub(super) long_rope: bool,
 }
 
 impl<'m> Keys<'m> {
     /// The keys that begin with `architecture`.
     pub(crate) fn of(metadata: &'m Metadata<'m>, architecture: &'m str) -> Keys<'m> {
-        Keys { metadata, architecture }
+        Keys { metadata, architecture, long_rope: false }
+    }
+
+    /// The same for a family with rope factors for short and for long contexts.
+    pub(crate) fn with_long_rope(self) -> Keys<'m> {
+        Keys { long_rope: true, ..self }
     }
 
     /// Refuses models with experts.
@@ -28,6 +35,14 @@ impl<'m> Keys<'m> {
         match self.metadata.uniform_u32(&self.name(key))? {
             None | Some(0) => Ok(()),
             Some(count) => Err(self.unsupported(key, &count, what)),
+        }
+    }
+
+    /// Refuses a feature that a number other than 0 under `key` switches on.
+    pub(crate) fn refuse_number(&self, key: &str, what: &'static str) -> Result<(), ModelError> {
+        match self.metadata.f64(&self.name(key))? {
+            None | Some(0.0) => Ok(()),
+            Some(number) => Err(self.unsupported(key, &number, what)),
         }
     }
 

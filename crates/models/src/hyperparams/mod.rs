@@ -59,6 +59,8 @@ impl Hyperparams {
         norm_kind: NormKind,
     ) -> Result<Hyperparams, ModelError> {
         keys.refuse_bidirectional()?;
+        keys.refuse_number("attention.clamp_kqv", "clamped projections")?;
+        keys.refuse_number("attention.max_alibi_bias", "position biases of scores")?;
         let width = keys.count("embedding_length", 1 << 20)?;
         let heads = keys.count("attention.head_count", 1 << 12)?;
         let kv_heads = keys.count_or("attention.head_count_kv", 1 << 12, heads)?;

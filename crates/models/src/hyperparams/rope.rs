@@ -24,6 +24,8 @@ pub struct RopeHyperparams {
     /// Divisors of the frequencies, one for each pair, where the file has them (llama 3; those in use where they depend on
     /// the context).
     pub factors: Option<Arc<[f32]>>,
+    /// Whether the file says that it has such divisors for short and for long contexts.
+    pub long: bool,
     /// Divisors for short and for long contexts, of which one becomes `factors` (phi3).
     pub context_factors: Option<ContextFactors>,
     /// Factor on the rotated elements, before the one that YaRN adds.
@@ -153,6 +155,7 @@ impl Keys<'_> {
             scaling: self.rope_scaling(context)?,
             original_context: self.original_context(context)?,
             factors: None,
+            long: self.is_long_rope()?,
             context_factors: None,
             magnitude: file_magnitude * yarn_magnitude,
             file_magnitude,
@@ -172,12 +175,20 @@ impl Keys<'_> {
         let factor = self.rope_factor()?;
         let key = "rope.scaling.type";
         let kind = self.metadata.string(&self.name(key))?.unwrap_or("linear");
+        if self.is_long_rope()? && self.long_rope {
+            return Ok(RopeScaling::linear(factor));
+        }
         match RopeScalingKind::from_name(kind) {
             Some(RopeScalingKind::None) => Ok(RopeScaling::None),
             Some(RopeScalingKind::Linear) => Ok(RopeScaling::linear(factor)),
             Some(RopeScalingKind::Yarn) => self.yarn(factor, context).map(RopeScaling::Yarn),
             None => Err(self.bad(key, format!("{kind:?}"), "none, linear or yarn")),
         }
+    }
+
+    /// Whether the file says that rope factors for short and for long contexts stretch it.
+    fn is_long_rope(&self) -> Result<bool, ModelError> {
+        Ok(self.metadata.string(&self.name("rope.scaling.type"))? == Some("longrope"))
     }
 
     /// The stretch; files of old keep it under another key, and 0 stands for none.

@@ -13,8 +13,8 @@ use minfer_testkit::synthetic::{Family, Reference, reference};
 /// program runs in f64.
 fn tolerance(family: Family) -> f64 {
     match family {
-        // The other engine takes GELU from a table of f16.
-        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 6e-3,
+        // Arguments of GELU near the middle of two f16 are rounded to one or the other.
+        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
         _ => 3e-5,
     }
 }

@@ -22,6 +22,8 @@ pub enum Value {
     I32s(Vec<i32>),
     /// Type 9 of type 4.
     U32s(Vec<u32>),
+    /// Type 9 of type 7.
+    Bools(Vec<bool>),
     /// Type 9 of type 8.
     Texts(Vec<String>),
 }
@@ -205,6 +207,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         Value::U32s(numbers) => {
             list(out, 4, numbers.len());
             numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        }
+        Value::Bools(truths) => {
+            list(out, 7, truths.len());
+            out.extend(truths.iter().map(|&truth| u8::from(truth)));
         }
         Value::Texts(texts) => {
             list(out, 8, texts.len());

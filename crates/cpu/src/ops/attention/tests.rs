@@ -425,8 +425,9 @@ fn decode_equals_prefill_at_the_borders_of_tiles_and_spans() {
 /// The contract: a prompt of 700 tokens in pieces, on any number of workers, any blocks, any mates.
 #[test]
 fn a_row_depends_on_nothing_but_what_it_sees() {
-    for format in KvFormat::ALL {
-        let case = Case::new(6, 2, 32, format);
+    let formats = KvFormat::ALL.into_iter();
+    for (format, mask) in formats.flat_map(|format| [(format, Mask::Causal), (format, Mask::Window(64))]) {
+        let case = Case { mask, ..Case::new(6, 2, 32, format) };
         let sequences: Vec<Sequence> =
             [700, 90, 1300].iter().map(|&n| Sequence::random(&case, n, n as u64)).collect();
         let whole = World::new(&case, &sequences[..1], None).step(best(1), &[(0, 700)]);
@@ -462,7 +463,7 @@ fn a_row_depends_on_nothing_but_what_it_sees() {
                     let expected = &whole[done * width..(done + count) * width];
                     assert!(
                         bits(out) == bits(expected),
-                        "{format} {way:?} at {done}, chunk {chunk}, {block_tokens}"
+                        "{format} {mask:?} {way:?} at {done}, chunk {chunk}, {block_tokens}"
                     );
                     done += count;
                 }
@@ -505,6 +506,28 @@ fn hidden_cells_may_hold_anything() {
             }
         }
     }
+}
+
+/// Tiles that no query of a block sees are not looked at: with a window the work is that of the window.
+#[test]
+fn tiles_outside_of_a_window_are_skipped() {
+    let case =
+        Case { mask: Mask::Window(64), softcap: Some(50.0), v_dim: 48, ..Case::new(4, 1, 32, KvFormat::F16) };
+    let sequences = [Sequence::random(&case, 3000, 9)];
+    let mut world = World::new(&case, &sequences, Some(6));
+    let out = world.step(best(2), &[(0, 3000)]);
+    assert_near(&case, &out, &reference(&case, &sequences[0], &[], 3000));
+    let batch = Batch {
+        token_ids: &[0],
+        positions: &[2999],
+        sequences: &[SequenceView { rows: 0..1, cached: 2999 }],
+        kv: &[],
+        output_rows: &[],
+    };
+    let mut plan = AttentionPlan::default();
+    plan.rebuild(&PlanShape::from(&case.spec()), &batch, 2, usize::MAX);
+    let spans: Vec<_> = plan.items().iter().map(|item| item.spans.clone()).collect();
+    assert!(spans.iter().all(|spans| *spans == (2..3)), "{spans:?}");
 }
 
 #[test]
