@@ -53,7 +53,7 @@ pub(crate) fn logits(file: &ModelFile, format: KvFormat, prompt: &[u32], variant
     let machine = machine(variant);
     let loaded =
         Loaded::new(&machine, file, &options(format, prompt.len(), variant)).expect("the model loads");
-    let rewrites = loaded.executor().stats().rewrites.count("merge_linears");
+    let rewrites: usize = loaded.executor().stats().rewrites.applied.iter().map(|(_, count)| count).sum();
     assert_eq!(rewrites > 0, variant.rewritten, "rewrites: {rewrites}");
     let mut runner =
         loaded.into_runner(RunnerOptions { placement: variant.placement, ..RunnerOptions::default() });
