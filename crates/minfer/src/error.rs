@@ -37,6 +37,16 @@ pub enum LoadError {
         /// What is wrong.
         cause: TemplateError,
     },
+    /// No chat template has the name that was asked for.
+    #[error("no chat template has the name {name:?}; formats: {}{}", known.join(", "), of_file(own))]
+    UnknownTemplate {
+        /// What was asked for.
+        name: String,
+        /// Names of the file's own templates.
+        own: Vec<String>,
+        /// Formats known by name.
+        known: Vec<String>,
+    },
     /// The vocabulary and the model's embedding table differ.
     #[error("{path}: the tokenizer has {tokens} tokens, the model's embedding table {rows} rows")]
     VocabularySize {
@@ -94,4 +104,8 @@ pub enum LoadError {
     /// The graphs could not be made ready.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+}
+
+fn of_file(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; of this file: {}", names.join(", ")) }
 }

@@ -2,10 +2,19 @@ use std::path::{Path, PathBuf};
 
 use minfer_formats::gguf;
 use minfer_models::{Model, ModelOptions};
-use minfer_text::{ChatTemplate, Tokenizer};
+use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, Tokenizer, builtin_template};
 
 use crate::LoadError;
 use crate::vocabulary::{CHAT_TEMPLATE, tokenizer_spec};
+
+/// A chat template in place of a file's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateChoice {
+    /// The text of a template.
+    Source(String),
+    /// One of the file's named templates, or a format known by name.
+    Name(String),
+}
 
 /// A model file, opened and checked; no weight is read yet.
 #[derive(Debug)]
@@ -61,20 +70,43 @@ impl ModelFile {
     /// The file's own chat template, or the one given in its place; `None` where there is neither.
     ///
     /// # Errors
-    /// The template is not sound.
+    /// The template is not sound, or none has the name that was given.
     pub fn chat_template(
         &self,
         tokenizer: &Tokenizer,
-        given: Option<&str>,
+        given: Option<&TemplateChoice>,
     ) -> Result<Option<ChatTemplate>, LoadError> {
-        let own = self.file.metadata().string(CHAT_TEMPLATE)?;
-        let Some(source) = given.or(own) else { return Ok(None) };
+        let source = match given {
+            Some(TemplateChoice::Source(source)) => Some(source.as_str()),
+            Some(TemplateChoice::Name(name)) => Some(self.named_template(name)?),
+            None => self.file.metadata().string(CHAT_TEMPLATE)?,
+        };
+        let Some(source) = source else { return Ok(None) };
         let spelling =
             |id: Option<u32>| id.map(|id| String::from_utf8_lossy(tokenizer.token_bytes(id)).into_owned());
         let (bos, eos) = (spelling(tokenizer.bos()), spelling(tokenizer.eos()));
         ChatTemplate::new(source, bos.as_deref(), eos.as_deref())
             .map(Some)
             .map_err(|cause| LoadError::Template { path: self.name(), cause })
+    }
+
+    /// The file's template of a name, else the format that is known by it.
+    fn named_template(&self, name: &str) -> Result<&str, LoadError> {
+        if let Some(own) = self.file.metadata().string(&format!("{CHAT_TEMPLATE}.{name}"))? {
+            return Ok(own);
+        }
+        builtin_template(name).ok_or_else(|| LoadError::UnknownTemplate {
+            name: name.to_owned(),
+            own: self.template_names(),
+            known: BUILTIN_TEMPLATES.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        })
+    }
+
+    /// Names of the templates that the file has beside its default one.
+    pub fn template_names(&self) -> Vec<String> {
+        let name =
+            |(key, _): (&str, _)| key.strip_prefix(CHAT_TEMPLATE)?.strip_prefix('.').map(str::to_owned);
+        self.file.metadata().iter().filter_map(name).collect()
     }
 
     /// The path as text, for messages.

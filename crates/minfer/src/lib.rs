@@ -26,7 +26,7 @@ mod traffic;
 mod vocabulary;
 
 pub use error::LoadError;
-pub use file::ModelFile;
+pub use file::{ModelFile, TemplateChoice};
 pub use load::{ContextLength, KvOptions, LoadOptions, Loaded};
 pub use machine::{Machine, MachineOptions};
 pub use memory::{MemoryError, available_memory, resident_memory};

@@ -5,7 +5,7 @@ use minfer_graph::{Executor, ExecutorConfig, Extents, KvFormat, KvLayout, KvSpec
 use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
-use crate::{LoadError, Machine, ModelFile, WeightTraffic, available_memory};
+use crate::{LoadError, Machine, ModelFile, TemplateChoice, WeightTraffic, available_memory};
 
 /// The most positions that any settings can ask for.
 const MOST_POSITIONS: u32 = 1 << 30;
@@ -65,8 +65,8 @@ pub struct LoadOptions {
     pub memory_limit: Option<u64>,
     /// Name of a pre-tokenizer in place of the file's.
     pub tokenizer_pre: Option<String>,
-    /// Source of a chat template in place of the file's.
-    pub chat_template: Option<String>,
+    /// A chat template in place of the file's.
+    pub chat_template: Option<TemplateChoice>,
     /// Names of graph rewrites that are switched off.
     pub rewrites_off: Vec<String>,
 }
@@ -124,7 +124,7 @@ impl Loaded {
         });
         let (executor, tokenizer) = (executor?, tokenizer?);
         check_vocabulary(file, &model, &tokenizer)?;
-        let template = file.chat_template(&tokenizer, options.chat_template.as_deref())?;
+        let template = file.chat_template(&tokenizer, options.chat_template.as_ref())?;
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
             traffic: WeightTraffic::of(&model.program, &kept),

@@ -30,7 +30,9 @@ mod template;
 mod tokenizer;
 
 pub use stream::{StopError, StopMatcher, StreamDelta, TextStream, Utf8Stream};
-pub use template::{ChatTemplate, Message, RenderInput, TemplateError, encode_chat};
+pub use template::{
+    BUILTIN_TEMPLATES, ChatTemplate, Message, RenderInput, TemplateError, builtin_template, encode_chat,
+};
 pub use tokenizer::{
     DecodeOptions, EncodeOptions, TOKENIZER_MODELS, TokenType, Tokenizer, TokenizerError, TokenizerSpec,
 };

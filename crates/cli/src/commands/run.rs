@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{Engine, Request};
 use minfer::text::{ChatTemplate, EncodeOptions, Message, RenderInput, encode_chat};
-use minfer::{LoadError, LoadOptions, Loaded, Machine};
+use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 
 use super::answer::{self, Answer};
 use super::facts::Facts;
@@ -58,24 +58,27 @@ fn prompt(args: &RunArgs) -> Result<String> {
 /// Opens and loads, with the chat template that was given.
 fn load(args: &RunArgs, found: Found) -> Result<(Machine, Loaded)> {
     let options = LoadOptions {
-        chat_template: args.chat_template.as_deref().map(template_source).transpose()?,
+        chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
     };
     loading::load(found, &args.context, &options).map_err(|error| match error.downcast_ref() {
         Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
             anyhow!("--chat-template: {cause}")
         }
+        Some(LoadError::UnknownTemplate { .. }) => anyhow!("--chat-template: no such file, and {error}"),
         _ => error,
     })
 }
 
-/// A template is the text itself where it has Jinja markup, and else the name of a file.
-fn template_source(given: &str) -> Result<String> {
+/// A template is the text itself where it has Jinja markup, else a file where there is one, else a name.
+fn template_choice(given: &str) -> Result<TemplateChoice> {
     if given.contains("{{") || given.contains("{%") {
-        return Ok(given.to_owned());
+        return Ok(TemplateChoice::Source(given.to_owned()));
     }
-    input::file_text(given.as_ref())
-        .context("--chat-template takes a file, or a template with {{ or {% in it")
+    if !std::path::Path::new(given).exists() {
+        return Ok(TemplateChoice::Name(given.to_owned()));
+    }
+    input::file_text(given.as_ref()).map(TemplateChoice::Source).context("--chat-template")
 }
 
 /// The prompt as ids: through the chat template, or as it is.
@@ -115,7 +118,8 @@ fn say_that_there_is_no_template(args: &RunArgs) -> Result<()> {
         bail!("this model has no chat template, so --system has no place; use --chat-template or --raw");
     }
     output::note(
-        "this model has no chat template; the prompt is fed as it is (--raw does so without asking)",
+        "this model has no chat template; the prompt is fed as it is (--raw does so without a word, --chat-template NAME \
+         gives it one)",
     );
     Ok(())
 }

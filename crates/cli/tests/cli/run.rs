@@ -95,13 +95,14 @@ fn templates_are_files_or_texts() {
     assert!(tokens(&tail) > file);
     has(
         &run(&["--chat-template", "none.jinja"]).failure(),
-        &["--chat-template", "none.jinja", "No such file"],
+        &["--chat-template", "none.jinja", "no such file", "chatml, command-r"],
     );
+    assert!(tokens(&["--chat-template", "chatml"]) > file);
     has(&run(&["--chat-template", "{% bad"]).failure(), &["--chat-template: ", "syntax error"]);
     has(&run(&["--chat-template", "{{ raise_exception('not so') }}"]).failure(), &["refuses", "not so"]);
     has(&run(&["--system", "x"]).failure(), &["no chat template", "--system"]);
     let (_, stderr) = run(&[]).both();
-    has(&stderr, &["no chat template", "--raw"]);
+    has(&stderr, &["no chat template", "--raw", "--chat-template NAME"]);
 }
 
 #[test]

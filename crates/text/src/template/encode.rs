@@ -63,7 +63,7 @@ pub fn encode_chat(
         .find(|&mark| specials.iter().all(|special| !special.text.contains(mark)))
         .ok_or(TemplateError::NoPrivateCharacter)?;
     let breaker = Breaker { specials, mark };
-    let rendering = template.render_mapped(input, &breaker)?;
+    let rendering = template.render_mapped(input, &breaker, template.shape())?;
     Ok(tokenizer.encode_marked(&rendering, mark))
 }
 

@@ -6,7 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use minijinja_contrib::pycompat;
 
-use super::{clock, json};
+use super::{clock, json, python};
 
 /// Steps a rendering may take. A step is an instruction or 64 bytes of text,
 /// so this also bounds the memory that a template can fill. Megabytes of
@@ -29,7 +29,8 @@ pub(super) fn compile(name: &'static str, source: &str) -> Result<Environment<'s
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_filter("tojson", json::tojson);
     environment.add_function("raise_exception", raise_exception);
-    environment.add_template_owned(name, without_generation_tags(source))?;
+    python::register(&mut environment);
+    environment.add_template_owned(name, prepared(source))?;
     Ok(environment)
 }
 
@@ -64,6 +65,12 @@ struct Raised(String);
 fn raise_exception(words: String) -> Result<Value, Error> {
     let error = Error::new(ErrorKind::InvalidOperation, "raise_exception was called");
     Err(error.with_source(Raised(words)))
+}
+
+/// The template with the line ends and the constructs that Python's jinja2 knows.
+fn prepared(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    python::with_markup_sums(&without_generation_tags(&source))
 }
 
 /// Replaces `{% generation %}` and `{% endgeneration %}`, which mark text for

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::python::LongFloat;
+
 /// Deeper values end with an error instead of exhausting the stack.
 const MAX_DEPTH: usize = 128;
 
@@ -62,7 +64,10 @@ impl JsonWriter<'_, '_, '_> {
             ValueKind::String => self.string(value.as_str().unwrap_or_default())?,
             ValueKind::Seq | ValueKind::Iterable => self.list(value, depth)?,
             ValueKind::Map => self.object(value, depth)?,
-            kind => return Err(invalid(format!("{kind} is not JSON serializable"))),
+            kind => match LongFloat::of(value) {
+                Some(float) => self.out.push_str(&python_float(float)),
+                None => return Err(invalid(format!("{kind} is not JSON serializable"))),
+            },
         }
         Ok(())
     }
@@ -168,7 +173,7 @@ fn needs_ascii_escape(character: char) -> bool {
 
 /// The spelling of Python's `repr` of a float: the shortest digits that read
 /// back, with an exponent below 1e-4 and from 1e16 on.
-fn python_float(value: f64) -> String {
+pub(super) fn python_float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

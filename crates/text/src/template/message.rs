@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use minijinja::Value;
 use serde_json::{Map, Value as Json};
 
-use super::TemplateError;
+use super::{TemplateError, python};
 
 /// One message of a conversation, in the shape of OpenAI's chat API.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -76,6 +76,74 @@ pub struct RenderInput {
     pub now: Option<SystemTime>,
 }
 
+/// The forms in which a template is given content and the arguments of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) content: Content,
+    pub(super) arguments: Arguments,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// As it came.
+    #[cfg_attr(not(test), expect(dead_code, reason = "templates are compared in this form"))]
+    AsGiven,
+    /// Lists of text parts as one text.
+    Text,
+    /// Texts as lists of one part.
+    Parts,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arguments {
+    /// As they came.
+    #[cfg_attr(not(test), expect(dead_code, reason = "templates are compared in this form"))]
+    AsGiven,
+    /// JSON text as the object that it spells.
+    Object,
+    /// Objects as JSON text.
+    Text,
+}
+
+impl Shape {
+    /// What most templates expect.
+    pub(super) const PLAIN: Self = Self { content: Content::Text, arguments: Arguments::Object };
+
+    fn content(self, content: &Json) -> Cow<'_, Json> {
+        let text = match (self.content, content) {
+            (Content::AsGiven, _) | (Content::Text, Json::String(_)) => return Cow::Borrowed(content),
+            _ => joined_text(content),
+        };
+        match (self.content, text) {
+            (_, None) => Cow::Borrowed(content),
+            (Content::Parts, Some(_)) if content.is_array() => Cow::Borrowed(content),
+            (Content::Parts, Some(text)) => Cow::Owned(serde_json::json!([{"type": "text", "text": text}])),
+            (_, Some(text)) => Cow::Owned(Json::String(text.into_owned())),
+        }
+    }
+
+    fn call(self, call: &Json) -> Cow<'_, Json> {
+        let mut call = Cow::Borrowed(call);
+        let place = match call.pointer("/function/arguments") {
+            Some(_) => "/function/arguments",
+            None => "/arguments",
+        };
+        let changed = match (self.arguments, call.pointer(place)) {
+            (Arguments::Object, Some(Json::String(text))) => {
+                serde_json::from_str(text).ok().filter(Json::is_object)
+            }
+            (Arguments::Text, Some(object @ Json::Object(_))) => Some(Json::String(object.to_string())),
+            _ => None,
+        };
+        if let Some(changed) = changed
+            && let Some(arguments) = call.to_mut().pointer_mut(place)
+        {
+            *arguments = changed;
+        }
+        call
+    }
+}
+
 /// Whose text a template is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -117,13 +185,14 @@ impl TextMapper for Identity {
 pub(super) fn variables<'a>(
     input: &'a RenderInput,
     mapper: &'a dyn TextMapper,
+    shape: Shape,
     tag: Option<char>,
 ) -> impl Iterator<Item = (Value, Value)> + 'a {
     let operator = Converter { mapper, origin: Origin::Operator };
     let last = input.messages.len().saturating_sub(1);
     let messages = input.messages.iter().enumerate().map(|(index, message)| {
         let tag = tag.filter(|_| index == last);
-        message_value(message, mapper, tag)
+        message_value(message, mapper, shape, tag)
     });
     let tools = match input.tools.as_slice() {
         [] => Value::from(()),
@@ -136,7 +205,8 @@ pub(super) fn variables<'a>(
     ];
     let extra = input.variables.iter();
     let extra = extra.map(move |(key, value)| (Value::from(key.as_str()), operator.value(value)));
-    extra.chain(own.map(|(key, value)| (Value::from(key), value)))
+    let defaults = [(Value::from("documents"), Value::from(()))];
+    defaults.into_iter().chain(extra).chain(own.map(|(key, value)| (Value::from(key), value)))
 }
 
 /// Calls `visit` with every text that `input` holds.
@@ -166,20 +236,17 @@ fn each_text_of_entry((key, value): (&String, &Json), visit: &mut dyn FnMut(&str
     each_text_of(value, visit);
 }
 
-fn message_value(message: &Message, mapper: &dyn TextMapper, tag: Option<char>) -> Value {
+fn message_value(message: &Message, mapper: &dyn TextMapper, shape: Shape, tag: Option<char>) -> Value {
     let converter = Converter { mapper, origin: Origin::of_role(&message.role) };
-    let content = match (joined_text(&message.content), tag) {
-        (Some(text), Some(tag)) => {
-            let text = converter.mapper.map(&text, converter.origin);
-            Value::from(format!("{text}{tag} "))
-        }
-        (Some(text), None) => converter.text(&text),
-        (None, _) => converter.value(&message.content),
-    };
+    let mut content = shape.content(&message.content);
+    if let Some(tag) = tag {
+        continue_at(content.to_mut(), tag);
+    }
+    let content = converter.value(&content);
     let fields = message.fields.iter().map(|(key, value)| {
         let value = match (key.as_str(), value) {
             ("tool_calls", Json::Array(calls)) => {
-                calls.iter().map(|call| converter.value(&parsed_call(call))).collect()
+                calls.iter().map(|call| converter.value(&shape.call(call))).collect()
             }
             _ => converter.value(value),
         };
@@ -205,19 +272,16 @@ fn joined_text(content: &Json) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A tool call whose arguments are an object even if they came as JSON text.
-fn parsed_call(call: &Json) -> Json {
-    let mut call = call.clone();
-    let arguments = match call.pointer("/function/arguments") {
-        Some(_) => call.pointer_mut("/function/arguments"),
-        None => call.pointer_mut("/arguments"),
+/// Ends a text, or the last text of a list of parts, with `tag` and a space.
+fn continue_at(content: &mut Json, tag: char) {
+    let text = match content {
+        Json::Array(parts) => parts.iter_mut().rev().find_map(|part| part.get_mut("text")),
+        other => Some(other),
     };
-    if let Some(arguments) = arguments
-        && let Some(Ok(object @ Json::Object(_))) = arguments.as_str().map(serde_json::from_str)
-    {
-        *arguments = object;
+    if let Some(Json::String(text)) = text {
+        text.push(tag);
+        text.push(' ');
     }
-    call
 }
 
 /// Turns JSON into template values, every text mapped.
@@ -243,7 +307,7 @@ impl Converter<'_> {
     }
 
     fn text(&self, text: &str) -> Value {
-        Value::from(&*self.mapper.map(text, self.origin))
+        Value::from(&*self.mapper.map(&python::without_markers(text), self.origin))
     }
 }
 
@@ -253,6 +317,6 @@ fn number_value(number: &serde_json::Number) -> Value {
     }
     match number.as_u64() {
         Some(integer) => Value::from(integer),
-        None => Value::from(number.as_f64().unwrap_or(f64::NAN)),
+        None => python::float_value(number.as_f64().unwrap_or(f64::NAN)),
     }
 }

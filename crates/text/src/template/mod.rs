@@ -6,19 +6,25 @@
 //! `encode` turns the rendering into tokens without letting content speak in
 //! control tokens.
 
+mod builtin;
 mod clock;
 mod deep_stack;
 mod encode;
 mod environment;
 mod json;
 mod message;
+mod probe;
+mod python;
 
+pub use builtin::{BUILTIN_TEMPLATES, builtin_template};
 pub use encode::encode_chat;
 pub use message::{Message, RenderInput};
 
+use std::sync::OnceLock;
+
 use minijinja::{Environment, ErrorKind, Value};
 
-use message::{Identity, TextMapper};
+use message::{Identity, Shape, TextMapper};
 
 /// A compiled chat template.
 #[derive(Debug)]
@@ -27,6 +33,7 @@ pub struct ChatTemplate {
     source: String,
     bos_token: Option<String>,
     eos_token: Option<String>,
+    shape: OnceLock<Shape>,
 }
 
 const NAME: &str = "chat_template";
@@ -55,6 +62,7 @@ impl ChatTemplate {
             source: source.to_owned(),
             bos_token: bos_token.map(str::to_owned),
             eos_token: eos_token.map(str::to_owned),
+            shape: OnceLock::new(),
         })
     }
 
@@ -71,15 +79,25 @@ impl ChatTemplate {
     /// The template may refuse the conversation ([`TemplateError::Raised`]),
     /// fail, or take too long.
     pub fn render(&self, input: &RenderInput) -> Result<String, TemplateError> {
-        self.render_mapped(input, &Identity)
+        self.render_mapped(input, &Identity, self.shape())
+    }
+
+    /// The forms that the template prints: found once, by rendering short conversations.
+    fn shape(&self) -> Shape {
+        *self.shape.get_or_init(|| probe::shape(self))
     }
 
     /// Renders with every text of the conversation passed through `mapper`.
-    fn render_mapped(&self, input: &RenderInput, mapper: &dyn TextMapper) -> Result<String, TemplateError> {
+    fn render_mapped(
+        &self,
+        input: &RenderInput,
+        mapper: &dyn TextMapper,
+        shape: Shape,
+    ) -> Result<String, TemplateError> {
         let Some(tag) = self.continuation_tag(input)? else {
-            return self.render_once(input, mapper, None);
+            return self.render_once(input, mapper, shape, None);
         };
-        let rendering = self.render_once(input, mapper, Some(tag))?;
+        let rendering = self.render_once(input, mapper, shape, Some(tag))?;
         cut_at_tag(rendering, tag)
     }
 
@@ -87,10 +105,11 @@ impl ChatTemplate {
         &self,
         input: &RenderInput,
         mapper: &dyn TextMapper,
+        shape: Shape,
         tag: Option<char>,
     ) -> Result<String, TemplateError> {
         deep_stack::run(|| {
-            let variables = message::variables(input, mapper, tag);
+            let variables = message::variables(input, mapper, shape, tag);
             let context = Value::from_pairs(variables.chain(self.constants(input)));
             let template = self.environment.get_template(NAME)?;
             Ok(template.render(context)?)
@@ -208,5 +227,7 @@ impl From<minijinja::Error> for TemplateError {
     }
 }
 
+#[cfg(test)]
+mod references;
 #[cfg(test)]
 mod tests;

@@ -185,6 +185,64 @@ fn text_parts_reach_the_template_as_text() {
 }
 
 #[test]
+fn templates_get_the_forms_that_they_print() {
+    let typed = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}";
+    assert_eq!(render(typed, &input(json!([{"role": "user", "content": "Hi"}]))).unwrap(), "Hi");
+    let call = json!({"function": {"name": "f", "arguments": {"city": "Rome"}}});
+    let called = input(json!([{"role": "assistant", "tool_calls": [call]}]));
+    let added = "{% for m in messages %}{% for call in m.tool_calls %}\
+        {{ '>' + call.function.arguments }}{% endfor %}{% endfor %}";
+    assert_eq!(render(added, &called).unwrap(), ">{\"city\":\"Rome\"}");
+    assert_eq!(render(&added.replace("'>' +", "'' ~"), &called).unwrap(), "{\"city\":\"Rome\"}");
+    assert_eq!(
+        render(&added.replace("'>' +", "'>' ~").replace("nts }", "nts | tojson }"), &called).unwrap(),
+        ">{\"city\": \"Rome\"}"
+    );
+}
+
+#[test]
+fn values_behave_as_in_python() {
+    let mut input = RenderInput::default();
+    input.variables.insert("x".to_owned(), json!({"big": 1e20, "small": -1e-7, "one": 1.0}));
+    let rendered = |source: &str| render(source, &input).unwrap();
+    assert_eq!(rendered("{{ x }}"), "{'big': 1e+20, 'small': -1e-07, 'one': 1.0}");
+    assert_eq!(
+        rendered("{{ x.big }} {{ x.small ~ '' }} {{ x.big | string }} {{ x | tojson }}"),
+        "1e+20 -1e-07 1e+20 {\"big\": 1e+20, \"small\": -1e-07, \"one\": 1.0}"
+    );
+    assert_eq!(
+        rendered(
+            "{{ x.big is number }}{{ x.big is float }}{{ x.one is float }}{{ 1 is float }}{{ true is number }}"
+        ),
+        "TrueTrueTrueFalseTrue"
+    );
+    assert_eq!(rendered("{{ none is iterable }}{{ 'a' is iterable }}{{ 1 is iterable }}"), "FalseTrueFalse");
+    assert_eq!(rendered("{{ 'a' is sequence }}{{ {} is sequence }}{{ none is sequence }}"), "TrueTrueFalse");
+    assert_eq!(
+        rendered(
+            "{{ '12' | int }} {{ 'x' | int }} {{ 'x' | int(7) }} {{ 2.9 | int }} {{ '2.9' | int }} {{ '1e3' | float }} {{ x.small | float }}"
+        ),
+        "12 0 7 2 2 1000.0 -1e-07"
+    );
+    assert_eq!(
+        rendered("{{ '<b>' | safe + '<i>' + '&' | safe + '\"' }}|{{ '<' | safe }}"),
+        "<b>&lt;i&gt;&&#34;|<"
+    );
+}
+
+#[test]
+fn line_ends_are_pythons() {
+    assert_eq!(text("a\r\n{% if true %}\r\nb\r{% endif %}c"), "a\nb\nc");
+}
+
+#[test]
+fn content_cannot_hide_a_spelling_behind_markers() {
+    let source = "{{ 'a' | safe + messages[0].content }}";
+    let hidden = input(json!([{"role": "user", "content": "<|im_\u{fdd0}end|>\u{fdd1}"}]));
+    assert_eq!(render(source, &hidden).unwrap(), "a&lt;|im_\u{fffd}end|&gt;\u{fffd}");
+}
+
+#[test]
 fn tool_calls_have_objects_for_arguments() {
     let source = "{{ messages[0].tool_calls[0].function.arguments.city }}";
     let call = |arguments: serde_json::Value| {
