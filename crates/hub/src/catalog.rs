@@ -5,6 +5,8 @@
 pub struct CatalogEntry {
     /// The name a user types.
     pub name: &'static str,
+    /// What the file's `general.architecture` says, so that a build can tell before the pull whether it runs the model.
+    pub architecture: &'static str,
     /// The file's name in the cache.
     pub file: &'static str,
     /// The file's size in bytes.
@@ -39,6 +41,7 @@ pub struct PipParts {
 pub const CATALOG: &[CatalogEntry] = &[
     CatalogEntry {
         name: "smollm2",
+        architecture: "llama",
         file: "smollm2-135m-instruct-q4_1.gguf",
         bytes: 98_362_432,
         sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -51,6 +54,7 @@ pub const CATALOG: &[CatalogEntry] = &[
     },
     CatalogEntry {
         name: "qwen2.5-coder:0.5b",
+        architecture: "qwen2",
         file: "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         bytes: 491_400_064,
         sha256: "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
@@ -63,6 +67,7 @@ pub const CATALOG: &[CatalogEntry] = &[
     },
     CatalogEntry {
         name: "qwen2.5-coder:1.5b",
+        architecture: "qwen2",
         file: "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         bytes: 1_117_320_768,
         sha256: "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
@@ -75,6 +80,7 @@ pub const CATALOG: &[CatalogEntry] = &[
     },
     CatalogEntry {
         name: "gemma3:270m",
+        architecture: "gemma3",
         file: "gemma3-270m-q4_k_m.gguf",
         bytes: 253_113_024,
         sha256: "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",

@@ -83,6 +83,7 @@ pub(crate) fn entry(package: &str, parts: u32, whole: &[u8]) -> &'static Catalog
         vec![CatalogSource::Pip(PipParts { package, version: "1.0", parts, member: "*/data/part*.bin" })]
             .leak();
     Box::leak(Box::new(CatalogEntry {
+        architecture: "llama",
         name: "tiny",
         file: "tiny.gguf",
         bytes: whole.len() as u64,
