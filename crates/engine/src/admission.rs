@@ -64,7 +64,9 @@ impl Admission {
     fn most_tokens(&self, request: &Request) -> Result<usize, SubmitError> {
         request.validate(self.vocab)?;
         let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.n_ctx, self.kv_tokens);
-        if n_prompt_tokens >= n_ctx {
+        // A prompt that fills the context leaves room for no token, which is enough where none is asked for.
+        let needed = usize::from(request.max_tokens != Some(0));
+        if n_prompt_tokens + needed > n_ctx {
             return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
         }
         if n_prompt_tokens > kv_tokens {
