@@ -49,6 +49,37 @@ fn worst_difference(family: Family, isa: Isa) -> f64 {
     worst
 }
 
+/// The logits of every position of a few tokens.
+fn logits(file: &ModelFile) -> Vec<u32> {
+    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None }).expect("a machine");
+    let options = LoadOptions { n_ctx: ContextLength::AtMost(64), ..LoadOptions::default() };
+    let mut runner = Loaded::new(&machine, file, &options).unwrap().into_runner(RunnerOptions::default());
+    let sequence = runner.open();
+    let mut bits = Vec::new();
+    let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
+    let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
+    runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
+    bits
+}
+
+#[test]
+fn a_split_model_gives_the_bits_of_the_whole_one() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("split");
+    std::fs::create_dir_all(&folder).unwrap();
+    let model = Family::Llama.model();
+    let whole = logits(&ModelFile::from_bytes(model.to_bytes()).unwrap());
+    assert!(!whole.is_empty());
+    let path = |number: usize| folder.join(format!("tiny-{:05}-of-00003.gguf", number + 1));
+    for (number, bytes) in model.to_parts(3).iter().enumerate() {
+        std::fs::write(path(number), bytes).unwrap();
+    }
+    for number in 0..3 {
+        let file = ModelFile::open(&path(number)).unwrap();
+        assert_eq!(file.gguf().parts().len(), 3);
+        assert_eq!(logits(&file), whole, "part {number} named");
+    }
+}
+
 #[test]
 fn families_agree_with_recorded_distributions() {
     for &family in Family::ALL {

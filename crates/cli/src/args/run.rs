@@ -24,8 +24,7 @@ pub(crate) struct RunArgs {
     /// System message of the conversation.
     #[arg(long, value_name = "TEXT", env = "MINFER_SYSTEM")]
     pub(crate) system: Option<String>,
-    /// Chat template in place of the file's: a file, the template itself, one of the file's named templates, or the name of a
-    /// format such as chatml, llama3, mistral, gemma (an unknown name lists all).
+    /// Chat template in place of the file's: a file, the template itself, or a format's name.
     #[arg(long, value_name = "FILE|NAME", env = "MINFER_CHAT_TEMPLATE")]
     pub(crate) chat_template: Option<String>,
     /// Variables for the chat template.

@@ -63,6 +63,7 @@ fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, Strin
         output::bytes(gguf.total_bytes()),
         gguf.tensors().len()
     )?;
+    print_parts(out, file)?;
     match model {
         Err(reason) => {
             writeln!(out, "  this build does not run it: {}", output::one_line(reason))?;
@@ -70,6 +71,17 @@ fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, Strin
         }
         Ok(model) => print_model(out, file, model),
     }
+}
+
+/// The files of a split model.
+fn print_parts(out: &mut dyn Write, file: &ModelFile) -> Result<()> {
+    let parts = file.gguf().parts();
+    for part in parts.iter().filter(|_| parts.len() > 1) {
+        let path = part.path().unwrap_or(file.path());
+        let name = output::one_line(&path.file_name().unwrap_or_default().to_string_lossy());
+        writeln!(out, "  part {name}: {}, {} tensors", output::bytes(part.total_bytes()), part.n_tensors())?;
+    }
+    Ok(())
 }
 
 fn print_model(out: &mut dyn Write, file: &ModelFile, model: &Model) -> Result<()> {
@@ -117,6 +129,11 @@ fn to_json_object(file: &ModelFile, model: &Result<Model, String>) -> serde_json
             })
         })
         .collect();
+    let parts: Vec<_> = gguf
+        .parts()
+        .iter()
+        .map(|part| json!({"path": part.path(), "bytes": part.total_bytes(), "tensors": part.n_tensors()}))
+        .collect();
     let summary = model.as_ref().ok().map(|model| {
         json!({
             "name": model.name,
@@ -133,6 +150,7 @@ fn to_json_object(file: &ModelFile, model: &Result<Model, String>) -> serde_json
         "path": file.path(),
         "version": gguf.version(),
         "bytes": gguf.total_bytes(),
+        "parts": parts,
         "model": summary,
         "not_run": model.as_ref().err(),
         "metadata": metadata,

@@ -54,6 +54,30 @@ fn control_characters_of_a_file_stay_in_the_file() {
 }
 
 #[test]
+fn parts_of_a_split_model() {
+    let place = Place::new();
+    let model = Family::Llama.model();
+    for (index, bytes) in model.to_parts(3).iter().enumerate() {
+        place.write(&format!("tiny-{:05}-of-00003.gguf", index + 1), bytes);
+    }
+    let text = place.minfer(&["show", "tiny-00002-of-00003.gguf"]).stdout();
+    has(&text, &["part tiny-00001-of-00003.gguf: ", "part tiny-00003-of-00003.gguf: ", "family llama"]);
+    let report = place.minfer(&["show", "tiny-00003-of-00003.gguf", "--json"]).json();
+    let tensors = report["parts"].as_array().unwrap().iter().map(|part| part["tensors"].as_u64().unwrap());
+    assert_eq!(tensors.sum::<u64>(), model.tensors.len() as u64);
+    place.write("tiny-00002-of-00003.gguf", b"GGUF");
+    has(
+        &place.minfer(&["show", "tiny-00001-of-00003.gguf"]).failure(),
+        &["tiny-00002-of-00003.gguf", "cut short"],
+    );
+    place.write("alone-00001-of-00003.gguf", &model.to_parts(3)[0]);
+    has(
+        &place.minfer(&["run", "alone-00001-of-00003.gguf", "p"]).failure(),
+        &["alone-00002-of-00003.gguf: part 2 of 3 of the model is missing"],
+    );
+}
+
+#[test]
 fn graphs() {
     let place = Place::with(Family::Llama);
     let draw = |flags: &[&str]| place.minfer(&[&["show", "tiny.gguf", "--graph"], flags].concat());

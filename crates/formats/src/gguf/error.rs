@@ -215,6 +215,63 @@ pub enum Cause {
     /// No tensor has this name.
     #[error("the file has no such tensor")]
     NoSuchTensor,
+    /// A part of a split model came without its path, by which the others are found.
+    #[error("is part {number} of {count} of a split model, which must be opened by its path")]
+    PartAlone {
+        /// Its number, from 1.
+        number: u64,
+        /// The number of parts.
+        count: u64,
+    },
+    /// A part's name does not say which part it is.
+    #[error(
+        "is part {number} of {count} of a split model; its name must end in -{number:05}-of-{count:05}.gguf, so that the \
+         other parts are found"
+    )]
+    PartName {
+        /// Its number, from 1.
+        number: u64,
+        /// The number of parts.
+        count: u64,
+    },
+    /// `split.no` is not below `split.count`.
+    #[error("part {number} of {count} cannot be")]
+    PartNumber {
+        /// The stated number, from 1.
+        number: u64,
+        /// The stated number of parts.
+        count: u64,
+    },
+    /// A part is not where its name says.
+    #[error("part {number} of {count} of the model is missing")]
+    MissingPart {
+        /// Its number, from 1.
+        number: u64,
+        /// The number of parts.
+        count: u64,
+    },
+    /// A part's metadata is another part's.
+    #[error("is named as part {wanted} and says that it is part {}", stated_part(*found))]
+    WrongPart {
+        /// The number in its name, from 1.
+        wanted: u64,
+        /// Its own number and count, where it states them.
+        found: Option<(u64, u64)>,
+    },
+    /// Two parts state different values.
+    #[error("differs from that of {first}: the parts are not of one model")]
+    PartDiffers {
+        /// Name of the first part.
+        first: String,
+    },
+    /// The parts have not the number of tensors that they state.
+    #[error("states {stated} tensors in all parts together, and they have {found}")]
+    SplitTensors {
+        /// The stated number.
+        stated: u64,
+        /// Tensors of all parts.
+        found: u64,
+    },
     /// (Writer) GGUF cannot store this type.
     #[error("type {dtype} cannot be stored in GGUF")]
     NotStorable {
@@ -297,7 +354,9 @@ impl GgufError {
     }
 
     pub(super) fn in_file(mut self, path: Option<&Path>) -> Self {
-        self.0.path = path.map(Path::to_owned);
+        if self.0.path.is_none() {
+            self.0.path = path.map(Path::to_owned);
+        }
         self
     }
 }
@@ -380,6 +439,10 @@ fn shown_bytes(bytes: [u8; 4]) -> String {
 
 fn shown_dims(dims: &[u64]) -> String {
     dims.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ")
+}
+
+fn stated_part(found: Option<(u64, u64)>) -> String {
+    found.map_or_else(|| "of nothing".to_owned(), |(number, count)| format!("{number} of {count}"))
 }
 
 fn at_element(index: Option<usize>) -> String {

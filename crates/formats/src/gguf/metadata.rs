@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::error::{Cause, GgufError, Text};
 use super::parse::{Entry, Parsed};
-use super::value::{Array, Value};
+use super::value::{Array, Value, ValueType};
 
 /// The metadata of a file: keys and typed values, in file order.
 ///
@@ -188,6 +188,11 @@ impl<'a> Metadata<'a> {
 
     pub(super) fn new(bytes: &'a [u8], parsed: &'a Parsed, path: Option<&'a Path>) -> Self {
         Metadata { bytes, parsed, path }
+    }
+
+    /// A value's type and its bytes in the file.
+    pub(super) fn stored(&self, key: &str) -> Option<(ValueType, &'a [u8])> {
+        self.entry(key).map(|entry| (entry.value_type, &self.bytes[entry.value.clone()]))
     }
 
     fn entry(&self, key: &str) -> Option<&'a Entry> {

@@ -1,5 +1,7 @@
 //! GGUF, versions 2 and 3, little-endian: reader and writer.
 //!
+//! A model may be split into several files; [`File::open`] takes any of them and finds the others.
+//!
 //! [`File::open`] maps a file, checks its whole header and hands out [`Metadata`] and [`Tensor`] entries that borrow
 //! from the map. [`Writer`] makes files for tests, synthetic models and quantisation.
 //!
@@ -13,13 +15,14 @@ mod limits;
 mod metadata;
 mod names;
 mod parse;
+mod split;
 mod tensor;
 mod tensor_type;
 mod value;
 mod writer;
 
 pub use error::{Cause, GgufError, Item, Text};
-pub use file::File;
+pub use file::{File, Part};
 pub use limits::{
     DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_KEY_BYTES, MAX_TENSOR_NAME_BYTES,
 };

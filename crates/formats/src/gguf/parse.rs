@@ -19,7 +19,6 @@ pub(super) struct Parsed {
     pub(super) entries: Vec<Entry>,
     pub(super) keys: NameIndex,
     pub(super) tensors: Vec<Tensor>,
-    pub(super) tensor_names: NameIndex,
 }
 
 /// Where a metadata entry lies in the file.
@@ -39,11 +38,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, GgufError> {
     let (entries, keys) = read_entries(bytes, &mut cursor, header.entry_count)?;
     let alignment = read_alignment(bytes, &entries, &keys)?;
     let mut tensors = tensor::read_all(&mut cursor, header.tensor_count)?;
-    let tensor_names = tensor::index(&tensors)?;
+    tensor::index(&tensors)?;
     // The header ends inside the file, whose length is far from overflowing.
     let data_start = cursor.offset().next_multiple_of(alignment);
     tensor::place_all(&mut tensors, data_start, alignment, bytes.len() as u64)?;
-    Ok(Parsed { version: header.version, alignment, data_start, entries, keys, tensors, tensor_names })
+    Ok(Parsed { version: header.version, alignment, data_start, entries, keys, tensors })
 }
 
 /// Steps over a value, checking that it is whole and well formed. `depth` is the number of arrays around it.

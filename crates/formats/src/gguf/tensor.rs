@@ -18,8 +18,10 @@ pub struct Tensor {
     elements: u64,
     bytes: u64,
     offset: u64,
-    /// Where the data lies in the file; empty until it is placed.
+    /// Where the data lies in its part of the file; empty until it is placed.
     range: Range<usize>,
+    /// Which part of a split model holds it, from 0.
+    pub(super) part: usize,
     /// Offset of the tensor's description, for errors.
     described_at: u64,
 }
@@ -70,7 +72,12 @@ impl Tensor {
         self.offset
     }
 
-    /// Where the data lies in the file.
+    /// Which part of a split model holds it, from 0; 0 where the model is one file.
+    pub fn part(&self) -> usize {
+        self.part
+    }
+
+    /// Where the data lies in the file, or in the part that holds it.
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
     }
@@ -155,6 +162,7 @@ fn read_description(cursor: &mut Cursor<'_>, name: &str, described_at: u64) -> R
         bytes,
         offset,
         range: 0..0,
+        part: 0,
         described_at,
     })
 }

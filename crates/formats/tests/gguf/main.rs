@@ -8,5 +8,6 @@ mod open;
 mod raw;
 mod real_models;
 mod round_trip;
+mod split;
 mod table;
 mod walk;

@@ -16,8 +16,19 @@ pub(crate) struct BadFile {
 
 /// All cases.
 pub(crate) fn bad_files() -> Vec<BadFile> {
-    let groups =
-        [starts(), counts(), keys(), values(), arrays(), alignments(), names(), shapes(), types(), places()];
+    let groups = [
+        starts(),
+        counts(),
+        keys(),
+        values(),
+        arrays(),
+        alignments(),
+        names(),
+        shapes(),
+        types(),
+        places(),
+        parts(),
+    ];
     groups
         .into_iter()
         .flatten()
@@ -35,6 +46,19 @@ fn one_tensor(name: &str, dims: &[u64], kind: u32, offset: u64, data: usize) -> 
 /// A file whose only metadata entry is `key` of this type, its value still to come.
 fn one_key(key: &str, value_type: u32) -> Raw {
     Raw::new(0, 1).key(key, value_type)
+}
+
+/// Parts of split models that stand alone.
+fn parts() -> Vec<Case> {
+    let part = |number: u32, count: u32| {
+        Raw::new(0, 2).key("split.no", value::U32).u32(number).key("split.count", value::U32).u32(count)
+    };
+    vec![
+        ("split-alone", part(0, 3), &["is part 1 of 3 of a split model"]),
+        ("split-huge", part(7, u32::MAX), &["is part 8 of 4294967295 of a split model"]),
+        ("split-number", part(3, 3), &["split.no", "part 4 of 3 cannot be"]),
+        ("split-count-type", one_key("split.count", value::STRING).string("two"), &["split.count", "string"]),
+    ]
 }
 
 fn starts() -> Vec<Case> {

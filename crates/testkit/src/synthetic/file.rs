@@ -8,6 +8,8 @@ const ALIGNMENT: usize = 32;
 /// A metadata value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
+    /// Type 2.
+    U16(u16),
     /// Type 4.
     U32(u32),
     /// Type 5.
@@ -136,6 +138,28 @@ impl ModelFile {
         self.tensors.remove(index.unwrap_or_else(|| panic!("no tensor {name}")))
     }
 
+    /// The bytes of the files that the model splits into, as `gguf-split` of llama.cpp writes them: all metadata in the first,
+    /// the tensors shared out in order.
+    ///
+    /// # Panics
+    /// `count` is zero.
+    pub fn to_parts(&self, count: usize) -> Vec<Vec<u8>> {
+        let share = self.tensors.len().div_ceil(count);
+        let mut tensors = self.tensors.chunks(share);
+        let part = |number: usize| {
+            let mut part = ModelFile { metadata: Vec::new(), tensors: Vec::new() };
+            if number == 0 {
+                part.metadata.clone_from(&self.metadata);
+            }
+            part.metadata.push(("split.no".to_owned(), Value::U16(number as u16)));
+            part.set("split.tensors.count", Value::I32(self.tensors.len() as i32));
+            part.set("split.count", Value::U16(count as u16));
+            part.tensors = tensors.next().unwrap_or_default().to_vec();
+            part.to_bytes()
+        };
+        (0..count).map(part).collect()
+    }
+
     /// The file's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = b"GGUF\x03\0\0\0".to_vec();
@@ -180,6 +204,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         put_len(out, len);
     };
     match value {
+        Value::U16(number) => {
+            kind(out, 2);
+            out.extend(number.to_le_bytes());
+        }
         Value::U32(number) => {
             kind(out, 4);
             out.extend(number.to_le_bytes());
