@@ -10,7 +10,6 @@ mod peer;
 mod size;
 mod spec;
 mod test;
-mod vectors;
 mod workspace;
 
 use std::process::ExitCode;

@@ -4,18 +4,13 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::tile::{Activations, Registers};
-use super::{Job, Ruled};
+use super::{AHEAD, Job, Ruled, prefetch};
 use crate::arch::{self, Simd};
 use crate::pack::Codebook;
 use crate::quantise::QuantisedRows;
 
 /// Most tokens that are handled here.
 pub(super) const TOKENS: usize = 16;
-
-/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
-const AHEAD: usize = 4096;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// All tokens of a job.
 pub(super) struct Kernel<'a, F> {
@@ -96,13 +91,14 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
             let mut index = first;
             for block in blocks {
                 for run in 0..F::RUNS {
-                    prefetch(simd, block, run, F::RUNS);
+                    prefetch(simd, block, run, F::RUNS, AHEAD);
                     self.add(simd, codebook, block, run, index, &mut sums);
                     index += self.x.stride();
                 }
             }
+            let outputs = self.job.target.of(panel..panel + 1);
             for (index, sum) in sums.into_iter().enumerate() {
-                self.job.target.write(simd, panel, self.token + index, sum);
+                outputs.write(simd, self.token + index, &[sum]);
             }
         }
     }
@@ -129,14 +125,5 @@ impl<F: Ruled, const N: usize> Panels<'_, F, N> {
         for t in 0..N {
             sums[t] = x.finish::<S, F::Rule>(simd, t, dots[t][0], &weights.terms, sums[t]);
         }
-    }
-}
-
-/// Asks for what run `run` of `runs` reads in a block ahead, as far as the run's share of the block goes.
-#[inline(always)]
-fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize) {
-    let start = std::ptr::from_ref(block).cast::<u8>().wrapping_add(AHEAD + size_of::<B>() / runs * run);
-    for line in 0..(size_of::<B>() / runs).div_ceil(LINE) {
-        simd.prefetch(start.wrapping_add(line * LINE));
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::rule::Rule;
 use super::tile::{Activations, Weights};
-use super::{Job, Ruled, Target, quantised_bytes, tokens_in_cache};
+use super::{Job, Outputs, Ruled, prefetch, quantised_bytes, tokens_in_cache};
 use crate::arch::{self, LANES, Simd};
 use crate::pack::Run;
 use crate::quantise::{GROUP, QuantisedRows};
@@ -50,18 +50,22 @@ impl<'a, F: Ruled> Kernel<'a, F> {
         let codebook = self.job.matrix.codebook();
         let total = self.job.matrix.panel::<F::Block>(panels.start).len() * F::RUNS;
         let mut first = 0;
-        while first < total {
+        // No columns are one pass without runs.
+        while first < total.max(1) {
             let runs = &mut runs[..RUNS.min(total - first)];
             for (index, panel) in panels.clone().enumerate() {
                 let blocks = &self.job.matrix.panel::<F::Block>(panel)[first / F::RUNS..];
                 for (at, run) in runs.iter_mut().enumerate() {
+                    // The runs that are unpacked next.
+                    let ahead = RUNS * size_of::<F::Block>() / F::RUNS;
+                    prefetch(simd, &blocks[at / F::RUNS], at % F::RUNS, F::RUNS, ahead);
                     run[index].fill::<S, F>(simd, codebook, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
             let tokens = tokens.clone();
             let mut tiles = Tiles { x, tokens, first, runs, sums, done: None, rule: PhantomData::<F::Rule> };
             if total - first <= RUNS {
-                tiles.done = Some((&self.job.target, panels.clone()));
+                tiles.done = Some(self.job.target.of(panels.clone()));
             }
             if panels.len() == PANELS {
                 tiles.add::<S, PANELS>(simd)
@@ -69,9 +73,6 @@ impl<'a, F: Ruled> Kernel<'a, F> {
                 tiles.add::<S, 1>(simd)
             }
             first += RUNS;
-        }
-        if total == 0 {
-            write(simd, &self.job.target, panels, tokens.start, sums);
         }
     }
 }
@@ -111,7 +112,7 @@ struct Tiles<'a, R> {
     runs: &'a [[Run; PANELS]],
     sums: &'a mut [Sums],
     /// Where the sums go, if these are the last runs.
-    done: Option<(&'a Target<'a>, Range<usize>)>,
+    done: Option<Outputs<'a>>,
     rule: PhantomData<R>,
 }
 
@@ -128,14 +129,14 @@ impl<R: Rule> Tiles<'_, R> {
             macro_rules! tile {
                 ($n:literal) => {{
                     let sums = rest.first_chunk_mut().expect("there are sums for every token");
-                    if let Some((target, panels)) = &done {
+                    if let Some(outputs) = &done {
                         for token in token..token + $n {
-                            target.prefetch(simd, panels.clone(), token);
+                            outputs.prefetch(simd, token);
                         }
                     }
                     simd.call(Tile::<R, P, $n> { x, index, runs, sums: &mut *sums, rule: PhantomData });
-                    if let Some((target, panels)) = &done {
-                        write(simd, target, panels.clone(), token, sums);
+                    if let Some(outputs) = &done {
+                        write::<S, P>(simd, outputs, token, sums);
                     }
                     token += $n;
                 }};
@@ -150,13 +151,15 @@ impl<R: Rule> Tiles<'_, R> {
     }
 }
 
-/// Writes the sums of some panels for tokens from `token` on.
+/// Writes the sums of `P` panels for tokens from `token` on.
 #[inline(always)]
-fn write<S: Simd>(simd: S, target: &Target<'_>, panels: Range<usize>, token: usize, sums: &[Sums]) {
+fn write<S: Simd, const P: usize>(simd: S, outputs: &Outputs<'_>, token: usize, sums: &[Sums]) {
     for (index, sums) in sums.iter().enumerate() {
-        for (panel, sum) in panels.clone().zip(sums) {
-            target.write(simd, panel, token + index, simd.load(sum));
+        let mut of_token = [simd.load(&sums[0]); P];
+        for p in 1..P {
+            of_token[p] = simd.load(&sums[p]);
         }
+        outputs.write(simd, token + index, &of_token);
     }
 }
 

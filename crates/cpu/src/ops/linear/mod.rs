@@ -22,6 +22,11 @@ use crate::threads::Rows;
 use rule::Ruled;
 pub(crate) use split::{Chunks, Piece};
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
+const AHEAD: usize = 8192;
+
 /// The right-hand side of a product. Quantised weights take quantised rows, the others f32.
 #[derive(Clone, Copy)]
 pub(crate) enum Input<'a> {
@@ -97,37 +102,67 @@ struct Target<'a> {
     column_offset: usize,
 }
 
-impl Target<'_> {
-    /// Asks for the memory of a token's outputs, which are often on a page of their own.
+impl<'a> Target<'a> {
+    /// The outputs of some panels.
     #[inline(always)]
-    fn prefetch<S: Simd>(&self, simd: S, panels: Range<usize>, token: usize) {
+    fn of(&self, panels: Range<usize>) -> Outputs<'a> {
         let rows = panels.start * LANES..self.rows.min(panels.end * LANES);
         let columns = self.column_offset + rows.start..self.column_offset + rows.end;
-        for line in self.output.row_mut(token, columns).chunks(LANES) {
+        Outputs { output: self.output, columns, bias: self.bias.map(|bias| &bias[rows]) }
+    }
+}
+
+/// Columns of the output that some panels fill.
+#[derive(Clone)]
+struct Outputs<'a> {
+    output: &'a Rows<'a>,
+    columns: Range<usize>,
+    bias: Option<&'a [f32]>,
+}
+
+impl Outputs<'_> {
+    /// Asks for the memory of a token's outputs, which are often on a page of their own.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, simd: S, token: usize) {
+        for line in self.output.row_mut(token, self.columns.clone()).chunks(LANES) {
             simd.prefetch(line.as_ptr().cast());
         }
     }
 
-    /// Adds the bias to the sums of a panel and writes those of real rows.
+    /// Adds the bias to the sums of a token and writes those of real rows.
     #[inline(always)]
-    fn write<S: Simd>(&self, simd: S, panel: usize, token: usize, sum: S::F32) {
-        let rows = panel * LANES..self.rows.min((panel + 1) * LANES);
-        let columns = self.column_offset + rows.start..self.column_offset + rows.end;
-        let output = self.output.row_mut(token, columns);
-        let bias = self.bias.map(|bias| &bias[rows]);
-        if let Some(output) = output.first_chunk_mut::<LANES>() {
-            let sum = match bias.and_then(|bias| bias.first_chunk()) {
-                Some(bias) => simd.add(sum, simd.load(bias)),
-                None => sum,
-            };
-            simd.store(sum, output);
-        } else {
-            let mut sums = [0.0; LANES];
-            simd.store(sum, &mut sums);
-            for (lane, value) in output.iter_mut().enumerate() {
-                *value = bias.map_or(sums[lane], |bias| sums[lane] + bias[lane]);
+    fn write<S: Simd, const P: usize>(&self, simd: S, token: usize, sums: &[S::F32; P]) {
+        let output = self.output.row_mut(token, self.columns.clone());
+        let (panels, rest) = output.as_chunks_mut::<LANES>();
+        match self.bias {
+            None => {
+                for (panel, sum) in panels.iter_mut().zip(sums) {
+                    simd.store(*sum, panel);
+                }
+            }
+            Some(bias) => {
+                for ((panel, sum), bias) in panels.iter_mut().zip(sums).zip(bias.as_chunks().0) {
+                    simd.store(simd.add(*sum, simd.load(bias)), panel);
+                }
             }
         }
+        if !rest.is_empty() {
+            let mut last = [0.0; LANES];
+            simd.store(sums[panels.len()], &mut last);
+            let bias = self.bias.map(|bias| bias.as_chunks::<LANES>().1);
+            for (lane, value) in rest.iter_mut().enumerate() {
+                *value = bias.map_or(last[lane], |bias| last[lane] + bias[lane]);
+            }
+        }
+    }
+}
+
+/// Asks for the memory that lies `ahead` bytes after what run `run` of a block of `runs` runs reads, give or take a line.
+#[inline(always)]
+fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize, ahead: usize) {
+    let start = std::ptr::from_ref(block).cast::<u8>().wrapping_add(ahead + size_of::<B>() / runs * run);
+    for line in 0..(size_of::<B>() / runs).div_ceil(LINE) {
+        simd.prefetch(start.wrapping_add(line * LINE));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Job, tokens_in_cache};
+use super::{AHEAD, Job, LINE, tokens_in_cache};
 use crate::arch::{self, Simd};
 use crate::pack::Plain;
 use crate::threads::Rows;
@@ -50,6 +50,11 @@ impl<'a, P: Plain> Kernel<'a, P> {
         let columns = self.job.matrix.columns();
         let mut column = 0;
         while column + COLUMNS <= columns {
+            if N == 1 {
+                for m in 0..M {
+                    prefetch(simd, &weights[m][column..column + COLUMNS]);
+                }
+            }
             step::<S, P, M, N, COLUMNS>(simd, &weights, &x, column, &mut sums);
             column += COLUMNS;
         }
@@ -57,11 +62,23 @@ impl<'a, P: Plain> Kernel<'a, P> {
             step::<S, P, M, N, 1>(simd, &weights, &x, column, &mut sums);
             column += 1;
         }
-        for m in 0..M {
-            for n in 0..N {
-                self.job.target.write(simd, panel + m, token + n, sums[m][n]);
+        let outputs = self.job.target.of(panel..panel + M);
+        for n in 0..N {
+            let mut of_token = [sums[0][n]; M];
+            for m in 1..M {
+                of_token[m] = sums[m][n];
             }
+            outputs.write(simd, token + n, &of_token);
         }
+    }
+}
+
+/// Asks for the memory that lies [`AHEAD`] bytes after some weights.
+#[inline(always)]
+fn prefetch<S: Simd, T>(simd: S, weights: &[T]) {
+    let start = weights.as_ptr().cast::<u8>().wrapping_add(AHEAD);
+    for line in 0..size_of_val(weights).div_ceil(LINE) {
+        simd.prefetch(start.wrapping_add(line * LINE));
     }
 }
 
