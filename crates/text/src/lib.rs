@@ -34,5 +34,6 @@ pub use template::{
     BUILTIN_TEMPLATES, ChatTemplate, Message, RenderInput, TemplateError, builtin_template, encode_chat,
 };
 pub use tokenizer::{
-    DecodeOptions, EncodeOptions, TOKENIZER_MODELS, TokenType, Tokenizer, TokenizerError, TokenizerSpec,
+    Alphabet, DecodeOptions, EncodeOptions, PRE_TOKENIZERS, PreTokenizerInfo, TOKENIZER_MODELS, TokenType,
+    Tokenizer, TokenizerError, TokenizerSpec,
 };

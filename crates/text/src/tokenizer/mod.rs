@@ -1,34 +1,42 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Encoding has these steps, one file each: special tokens are cut out of the
-//! text (`special`); byte-level vocabularies cut the rest into words (`split`)
-//! and merge the bytes of each by rank (`bpe`); SentencePiece vocabularies merge
-//! its characters by score (`spm`). Decoding joins the bytes of the tokens,
-//! which `vocabulary` holds in one buffer.
+//! Encoding has two steps. Special tokens are cut out of the text (`special`),
+//! and the algorithm of the vocabulary's family (`kind`) encodes the rest, one
+//! file each: `bpe` merges inside the words that a pre-tokenizer (`pre`) cuts,
+//! `spm` merges by score, `unigram` looks for the highest sum of scores, and
+//! `wordpiece` and `rwkv` take the longest tokens. Decoding joins the bytes of
+//! the tokens, which `vocabulary` holds in one buffer.
 
+mod algorithm;
 mod alphabet;
 mod bpe;
-mod classes;
+mod bpe_words;
+mod charsmap;
+mod encoder;
 mod end_tokens;
 mod kind;
+mod pre;
+mod prefixes;
+mod rwkv;
 mod spec;
 pub(crate) mod special;
-mod split;
 mod spm;
 mod text_ids;
+mod unigram;
 mod vocabulary;
+mod wordpiece;
 
 pub use kind::TOKENIZER_MODELS;
+pub use pre::{Alphabet, PRE_TOKENIZERS, PreTokenizerInfo};
 pub use spec::{TokenType, TokenizerError, TokenizerSpec};
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use bpe::{Merger, Merges};
+use algorithm::Algorithm;
+use encoder::Encoder;
 use kind::Kind;
 use special::{Segment, Special, Specials};
-use split::PreTokenizer;
-use spm::{Spm, SpmMerger};
 use vocabulary::Vocabulary;
 
 /// A tokenizer, immutable once built.
@@ -45,13 +53,6 @@ pub struct Tokenizer {
     named: NamedTokens,
     add_bos: bool,
     add_eos: bool,
-}
-
-/// The tables of one family.
-#[derive(Debug)]
-enum Algorithm {
-    ByteLevel { byte_tokens: Box<[u32; 256]>, merges: Merges, pre_tokenizer: PreTokenizer },
-    SentencePiece(Spm),
 }
 
 /// How text becomes ids.
@@ -88,8 +89,10 @@ impl Tokenizer {
     /// An unsupported algorithm or pre-tokenizer, ids outside the vocabulary,
     /// and merges that are malformed or name strings that are not tokens.
     pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
+        let mut spec = spec;
         let kind = Kind::of(&spec)?;
         check_types(&spec)?;
+        kind.complete(&mut spec)?;
         let named = NamedTokens::new(&spec)?;
         let vocabulary = Vocabulary::new(&spec, kind)?;
         let specials = vocabulary::specials(&spec);
@@ -99,7 +102,7 @@ impl Tokenizer {
             vocabulary,
             specials,
             named,
-            add_bos: spec.add_bos.unwrap_or(kind.adds_bos() && named.bos.is_some()),
+            add_bos: spec.add_bos.unwrap_or(false),
             add_eos: spec.add_eos.unwrap_or(false),
         })
     }
@@ -134,7 +137,7 @@ impl Tokenizer {
     /// Where encoding puts a space before text that begins or follows a
     /// special token, that space is left away.
     pub fn decode_bytes(&self, ids: &[u32], options: DecodeOptions) -> Vec<u8> {
-        let adds_prefix = matches!(&self.algorithm, Algorithm::SentencePiece(spm) if spm.adds_prefix());
+        let adds_prefix = self.algorithm.adds_prefix();
         let mut bytes = Vec::new();
         let mut prefixed = adds_prefix;
         for &id in ids {
@@ -181,8 +184,7 @@ impl Tokenizer {
 
     /// The control or user-defined token with exactly the text `text`.
     pub fn special_token(&self, text: &str) -> Option<u32> {
-        let mut specials = self.specials.iter();
-        specials.find(|special| &*special.text == text).map(|special| special.id)
+        self.specials.id(text)
     }
 
     /// The number of tokens; ids are below it.
@@ -269,96 +271,6 @@ impl Tokenizer {
         fill(&mut encoder);
         encoder.ids.extend(eos.filter(|_| options.add_special && self.add_eos));
         encoder.ids
-    }
-}
-
-/// Collects the ids of one text.
-struct Encoder<'a> {
-    tokenizer: &'a Tokenizer,
-    words: Words<'a>,
-    ids: Vec<u32>,
-    /// Whether what comes next begins the text or follows a special token.
-    fresh: bool,
-}
-
-/// The algorithm at work, with its buffers.
-enum Words<'a> {
-    ByteLevel { merger: Merger<'a>, byte_tokens: &'a [u32; 256], pre_tokenizer: &'a PreTokenizer },
-    SentencePiece(SpmMerger<'a>),
-}
-
-impl<'a> Encoder<'a> {
-    fn new(tokenizer: &'a Tokenizer) -> Self {
-        let words = match &tokenizer.algorithm {
-            Algorithm::ByteLevel { byte_tokens, merges, pre_tokenizer } => {
-                Words::ByteLevel { merger: Merger::new(merges), byte_tokens, pre_tokenizer }
-            }
-            Algorithm::SentencePiece(spm) => Words::SentencePiece(SpmMerger::new(spm, &tokenizer.vocabulary)),
-        };
-        Self { tokenizer, words, ids: Vec::new(), fresh: true }
-    }
-
-    fn text(&mut self, text: &str, parse_special: bool) {
-        let specials = &self.tokenizer.specials;
-        let wanted = |special: &Special, _: &str| parse_special || !special.control;
-        specials.split(text, wanted, |segment| match segment {
-            Segment::Token(id) => self.special(id),
-            Segment::Text(text) => self.plain(text),
-        });
-    }
-
-    fn special(&mut self, id: u32) {
-        self.ids.push(id);
-        self.fresh = true;
-    }
-
-    fn plain(&mut self, text: &str) {
-        match &mut self.words {
-            Words::ByteLevel { merger, byte_tokens, pre_tokenizer } => {
-                pre_tokenizer.split(text, |word| {
-                    let bytes = word.bytes().map(|byte| byte_tokens[usize::from(byte)]);
-                    merger.merge(bytes, &mut self.ids);
-                });
-            }
-            Words::SentencePiece(merger) => merger.text(text, self.fresh, &mut self.ids),
-        }
-        self.fresh = false;
-    }
-
-    /// Bytes that are no text: a word of their own.
-    fn bytes(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        match &mut self.words {
-            Words::ByteLevel { merger, byte_tokens, .. } => {
-                merger.merge(bytes.iter().map(|&byte| byte_tokens[usize::from(byte)]), &mut self.ids);
-            }
-            Words::SentencePiece(merger) => merger.bytes(bytes, &mut self.ids),
-        }
-        self.fresh = false;
-    }
-}
-
-impl Algorithm {
-    fn new(kind: Kind, spec: &TokenizerSpec, vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
-        Ok(match kind {
-            Kind::ByteLevel => Self::ByteLevel {
-                byte_tokens: vocabulary::byte_tokens(vocabulary, [TokenType::Normal, TokenType::Byte]),
-                pre_tokenizer: PreTokenizer::named(&spec.pre)?,
-                merges: vocabulary::merges(spec)?,
-            },
-            Kind::SentencePiece => Self::SentencePiece(Spm::new(spec, vocabulary)),
-        })
-    }
-
-    fn memory_bytes(&self) -> usize {
-        match self {
-            Self::ByteLevel { byte_tokens, merges, pre_tokenizer } => {
-                merges.memory_bytes() + pre_tokenizer.memory_bytes() + size_of_val(&**byte_tokens)
-            }
-            Self::SentencePiece(spm) => spm.memory_bytes(),
-        }
     }
 }
 

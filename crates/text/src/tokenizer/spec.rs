@@ -9,8 +9,8 @@ use super::kind::TOKENIZER_MODELS;
 ///
 /// How token strings of ordinary tokens are written depends on the family:
 /// `gpt2` has them in the printable byte alphabet of GPT-2 (a space is `Ġ`, a
-/// line feed is `Ċ`), `llama` writes a space as U+2581. Control and
-/// user-defined tokens are plain text.
+/// line feed is `Ċ`), `rwkv` in escapes (`\\n`, `\\xHH`), and the others write a
+/// space as U+2581. Control and user-defined tokens are plain text.
 #[derive(Debug, Clone, Default)]
 pub struct TokenizerSpec {
     /// The family of the algorithm, one of [`TOKENIZER_MODELS`](crate::TOKENIZER_MODELS).
@@ -37,12 +37,28 @@ pub struct TokenizerSpec {
     pub unk: Option<u32>,
     /// The padding token.
     pub pad: Option<u32>,
+    /// The separator, which ends a text in `bert`.
+    pub sep: Option<u32>,
     /// Whether encoding with specials begins with `bos`; absent means what is usual in the family.
     pub add_bos: Option<bool>,
     /// Whether encoding with specials ends with `eos`; absent means no.
     pub add_eos: Option<bool>,
-    /// Whether a space is put before text that begins or follows a special token; absent means yes. `llama` only.
+    /// Whether a space is put before text that begins or follows a special token; absent means yes in `llama` and no in
+    /// `t5`, the families that read it.
     pub add_space_prefix: Option<bool>,
+    /// Whether runs of spaces count as one, and those at the ends as none. `t5` only.
+    pub remove_extra_whitespaces: bool,
+    /// The normalisation of characters, as SentencePiece stores it: the length of a double array, the double array and
+    /// the replacements. `t5` only.
+    pub precompiled_charsmap: Vec<u8>,
+    /// Whether text is lowercased; absent means yes. `bert` only.
+    pub lowercase: Option<bool>,
+    /// Whether accents are taken off; absent means that `lowercase` says it. `bert` only.
+    pub strip_accents: Option<bool>,
+    /// The tokens that take the white space before them with them.
+    pub left_stripping: Vec<u32>,
+    /// The tokens that take the white space after them with them.
+    pub right_stripping: Vec<u32>,
 }
 
 impl TokenizerSpec {
@@ -139,6 +155,9 @@ pub enum TokenizerError {
         /// The names that would be accepted.
         supported: String,
     },
+    /// The normalisation table is cut off.
+    #[error("the table of characters (precompiled_charsmap) is malformed")]
+    MalformedCharsmap,
     /// There are no tokens at all.
     #[error("the vocabulary has no tokens")]
     EmptyVocabulary,

@@ -12,6 +12,8 @@ pub(crate) struct Special {
     pub(crate) id: u32,
     /// Whether it is matched only when specials are parsed.
     pub(crate) control: bool,
+    /// Whether the white space before it, and after it, counts as part of it.
+    pub(crate) strips: [bool; 2],
 }
 
 /// A part of a text after the special tokens are taken out.
@@ -34,6 +36,7 @@ struct Match {
     start: usize,
     end: usize,
     id: u32,
+    strips: [bool; 2],
 }
 
 impl Specials {
@@ -51,6 +54,12 @@ impl Specials {
         self.sorted.iter()
     }
 
+    /// The token with exactly the text `text`.
+    pub(super) fn id(&self, text: &str) -> Option<u32> {
+        let at = self.sorted.binary_search_by(|special| (*special.text).cmp(text)).ok()?;
+        Some(self.sorted[at].id)
+    }
+
     /// Cuts `text` at the special tokens that `wanted` admits, given the
     /// token and the text after it. Longer tokens are matched before shorter
     /// ones, tokens of one length from left to right.
@@ -62,11 +71,15 @@ impl Specials {
     ) {
         let mut plain = 0;
         for found in without_overlaps(self.matches(text, wanted)) {
-            if plain < found.start {
-                segment(Segment::Text(&text[plain..found.start]));
+            let before = &text[plain.min(found.start)..found.start];
+            let before = if found.strips[0] { before.trim_end_matches(is_ascii_space) } else { before };
+            if !before.is_empty() {
+                segment(Segment::Text(before));
             }
             segment(Segment::Token(found.id));
-            plain = found.end;
+            let after = &text[found.end..];
+            let kept = if found.strips[1] { after.trim_start_matches(is_ascii_space) } else { after };
+            plain = text.len() - kept.len();
         }
         if plain < text.len() {
             segment(Segment::Text(&text[plain..]));
@@ -111,8 +124,7 @@ impl Specials {
             self.follow(&text.as_bytes()[start..], |special| {
                 let end = start + special.text.len();
                 if wanted(special, &text[end..]) {
-                    let id = special.id;
-                    found.push(Match { start, end, id });
+                    found.push(Match { start, end, id: special.id, strips: special.strips });
                 }
             });
         }
@@ -151,6 +163,10 @@ impl Specials {
     }
 }
 
+fn is_ascii_space(character: char) -> bool {
+    matches!(character, ' ' | '\t'..='\r')
+}
+
 /// Keeps the longest matches, earlier ones first among equals, in order of
 /// start.
 fn without_overlaps(mut matches: Vec<Match>) -> Vec<Match> {
@@ -174,7 +190,12 @@ mod tests {
     use super::*;
 
     fn specials(entries: &[(&str, u32, bool)]) -> Specials {
-        let make = |&(text, id, control): &(&str, u32, bool)| Special { text: text.into(), id, control };
+        let make = |&(text, id, control): &(&str, u32, bool)| Special {
+            text: text.into(),
+            id,
+            control,
+            strips: [text.starts_with('{'), text.ends_with('}')],
+        };
         Specials::new(entries.iter().map(make).collect())
     }
 
@@ -224,6 +245,14 @@ mod tests {
         assert_eq!(starts("<<|im|> <s> <|im"), [1, 8, 12]);
         assert_eq!(starts("a <b> <|im| <"), [12]);
         assert_eq!(specials.spelling_starts("<s> <", |s| s.id == 1), [4]);
+    }
+
+    #[test]
+    fn white_space_may_count_as_part_of_a_token() {
+        let specials = specials(&[("{l", 1, true), ("r}", 2, true), ("<>", 3, true)]);
+        assert_eq!(show(&specials, "a {l b", true), "(a)#1( b)");
+        assert_eq!(show(&specials, "a r} \n b r} <> \u{a0}", true), "(a )#2(b )#2#3( \u{a0})");
+        assert_eq!(show(&specials, "r} {l", true), "#2#1");
     }
 
     #[test]

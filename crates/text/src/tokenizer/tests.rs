@@ -103,6 +103,63 @@ fn every_end_of_an_answer_is_known() {
 }
 
 #[test]
+fn user_defined_tokens_that_end_answers_need_parsing_too() {
+    let mut spec = small_spec();
+    let end = spec.push_token("<|end|>", TokenType::UserDefined);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert!(tokenizer.is_end_of_generation(end));
+    assert_eq!(tokenizer.encode("<|end|>", PARSED), [end]);
+    assert!(!tokenizer.encode("<|end|>", PLAIN).contains(&end));
+}
+
+#[test]
+fn some_ends_are_none_beside_others() {
+    let mut spec = small_spec();
+    let [end, stop] = ["<|end|>", "</s>"].map(|text| spec.push_token(text, TokenType::Control));
+    let ends = |spec: &TokenizerSpec| Tokenizer::new(spec.clone()).unwrap().end_of_generation().clone();
+    assert!(ends(&spec).contains(&end) && ends(&spec).contains(&stop));
+    for text in ["<|return|>", "<|call|>", "<|tool_response>"] {
+        spec.push_token(text, TokenType::Control);
+    }
+    assert!(!ends(&spec).contains(&end) && !ends(&spec).contains(&stop));
+}
+
+#[test]
+fn vocabularies_of_characters_spell_the_rest_in_bytes() {
+    let mut spec = TokenizerSpec { model: "gemma4".into(), ..TokenizerSpec::default() };
+    spec.bos = Some(spec.push_token("<bos>", TokenType::Control));
+    for byte in 0..=255u8 {
+        spec.push_token(&format!("<0x{byte:02X}>"), TokenType::Byte);
+    }
+    let texts = ["▁", "a", "b", "ab", "▁ab", "\n", "\n\n"];
+    let [space, a, _, ab, space_ab, _, lines] = texts.map(|text| spec.push_token(text, TokenType::Normal));
+    spec.merges = vec!["a b".into(), "▁ ab".into()];
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    let ids = tokenizer.encode("ab ab\n\n  aé", ADDED);
+    assert_eq!(ids, [0, ab, space_ab, lines, space, space, a, 1 + 0xc3, 1 + 0xa9]);
+    assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), "ab ab\n\n  aé");
+}
+
+#[test]
+fn words_that_are_tokens_are_taken_whole_where_the_pre_tokenizer_says_so() {
+    let mut spec = small_spec();
+    let word = spec.push_token("hex", TokenType::Normal);
+    assert_eq!(Tokenizer::new(spec.clone()).unwrap().encode("hex", PLAIN), [256, b'x'.into()]);
+    spec.pre = "llama-bpe".into();
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("hex", PLAIN), [word]);
+    assert_eq!(tokenizer.encode("he", ADDED), [BOS, 256]);
+}
+
+#[test]
+fn white_space_around_tokens_may_belong_to_them() {
+    let mut spec = small_spec();
+    (spec.left_stripping, spec.right_stripping) = (vec![EOS], vec![CALL]);
+    let tokenizer = Tokenizer::new(spec).unwrap();
+    assert_eq!(tokenizer.encode("he \n<|im_end|> <call> \the", PARSED), [256, EOS, b' '.into(), CALL, 256]);
+}
+
+#[test]
 fn broken_characters_encode_byte_by_byte() {
     let tokenizer = small();
     assert_eq!(tokenizer.encode_bytes(b"he\xe6\xadhe", PLAIN), [256, 0xe6, 0xad, 256]);

@@ -7,8 +7,7 @@ use super::alphabet::Decoder;
 use super::bpe::{Merges, NO_TOKEN};
 use super::kind::Kind;
 use super::special::{Special, Specials};
-use super::spm;
-use super::{TokenType, TokenizerError, TokenizerSpec};
+use super::{TokenType, TokenizerError, TokenizerSpec, end_tokens, rwkv, spm};
 
 /// Token bytes in one buffer, with types.
 #[derive(Debug)]
@@ -74,9 +73,9 @@ impl Vocabulary {
     fn push(&mut self, decoder: &Decoder, kind: Kind, id: u32, text: &str) -> Result<(), TokenizerError> {
         match (kind, self.token_type(id)) {
             (Kind::ByteLevel, TokenType::Normal) => decoder.append(text, &mut self.bytes),
-            (Kind::SentencePiece, TokenType::Normal | TokenType::UserDefined) => {
-                spm::append_piece(text, &mut self.bytes);
-            }
+            (Kind::Rwkv, TokenType::Normal) => rwkv::append_piece(text, &mut self.bytes),
+            (_, TokenType::Normal) => spm::append_piece(text, &mut self.bytes),
+            (Kind::SentencePiece, TokenType::UserDefined) => spm::append_piece(text, &mut self.bytes),
             (_, TokenType::Byte) => {
                 let byte = parse_byte(text)
                     .ok_or_else(|| TokenizerError::MalformedByte { id, text: text.to_owned() })?;
@@ -122,7 +121,9 @@ pub(super) fn specials(spec: &TokenizerSpec) -> Specials {
         matched.then(|| Special {
             text: text.as_str().into(),
             id: id as u32,
-            control: token_type.is_control(),
+            // Whatever its type, a token that ends answers is nothing that plain text may spell.
+            control: token_type.is_control() || end_tokens::is_known(text),
+            strips: [&spec.left_stripping, &spec.right_stripping].map(|ids| ids.contains(&(id as u32))),
         })
     });
     Specials::new(special.collect())

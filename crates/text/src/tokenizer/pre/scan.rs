@@ -1,61 +1,37 @@
-//! Pre-tokenizers: cutting text into the words inside which merges may happen.
-//!
-//! Each rule set is published as a regular expression with a lookahead. The
-//! splitters here are written by hand for speed and return exactly the pieces
-//! that the expression, applied from left to right, would return; the tests
-//! hold them against a regex engine.
+//! The commonest splitting rules, followed by hand for speed: these return
+//! exactly the pieces that the expression, applied from left to right, would
+//! return. The tests hold them against a regex engine.
 
-use super::TokenizerError;
 use super::classes::{CharClass, CharClasses};
 
-/// A rule set together with the character table it consults.
-#[derive(Debug)]
-pub(super) struct PreTokenizer {
-    rules: Rules,
-    classes: CharClasses,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Rules {
+/// One of the expressions for words, which differ in a few places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Words {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
     Gpt2,
-    /// Each number character alone, and between them the rules of `Gpt2`.
-    SmolLm,
-    /// `'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|
+    /// `'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,numbers}|
     /// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-    Qwen2,
+    Led {
+        /// The most number characters in one piece.
+        numbers: usize,
+        /// Whether the expression has its first four alternatives.
+        contractions: bool,
+    },
 }
 
-const NAMES: &[(&str, Rules)] =
-    &[("default", Rules::Gpt2), ("gpt-2", Rules::Gpt2), ("qwen2", Rules::Qwen2), ("smollm", Rules::SmolLm)];
-
-impl PreTokenizer {
-    /// The pre-tokenizer that model files call `name`.
-    pub(super) fn named(name: &str) -> Result<Self, TokenizerError> {
-        let Some((_, rules)) = NAMES.iter().find(|(known, _)| *known == name) else {
-            let names: Vec<&str> = NAMES.iter().map(|(known, _)| *known).collect();
-            return Err(TokenizerError::UnknownPre { name: name.to_owned(), supported: names.join(", ") });
-        };
-        Ok(Self { rules: *rules, classes: CharClasses::new() })
-    }
+impl Words {
+    pub(super) const GPT2: Self = Self::Gpt2;
+    pub(super) const QWEN2: Self = Self::Led { numbers: 1, contractions: true };
+    pub(super) const LLAMA3: Self = Self::Led { numbers: 3, contractions: true };
+    pub(super) const UFAKZEKA: Self = Self::Led { numbers: 1, contractions: false };
 
     /// Calls `word` with each piece of `text`, in order and without gaps.
-    pub(super) fn split<'t>(&self, text: &'t str, word: impl FnMut(&'t str)) {
-        self.rules.split(&self.classes, text, word);
-    }
-
-    /// The bytes held on the heap.
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.classes.memory_bytes()
-    }
-}
-
-impl Rules {
-    fn split<'t>(self, classes: &CharClasses, text: &'t str, mut word: impl FnMut(&'t str)) {
+    pub(super) fn split<'t>(self, classes: &CharClasses, text: &'t str, word: &mut dyn FnMut(&'t str)) {
         match self {
-            Self::Gpt2 => pieces(classes, text, |scan, at| scan.gpt2_end(at), &mut word),
-            Self::Qwen2 => pieces(classes, text, |scan, at| scan.qwen2_end(at), &mut word),
-            Self::SmolLm => around_numbers(classes, text, &mut word),
+            Self::Gpt2 => pieces(classes, text, |scan, at| scan.gpt2_end(at), word),
+            Self::Led { numbers, contractions } => {
+                pieces(classes, text, |scan, at| scan.led_end(at, numbers, contractions), word);
+            }
         }
     }
 }
@@ -64,7 +40,7 @@ fn pieces<'t>(
     classes: &CharClasses,
     text: &'t str,
     end: impl Fn(&Scan<'_>, usize) -> usize,
-    word: &mut impl FnMut(&'t str),
+    word: &mut dyn FnMut(&'t str),
 ) {
     let scan = Scan { text, classes };
     let mut start = 0;
@@ -73,19 +49,6 @@ fn pieces<'t>(
         word(&text[start..next]);
         start = next;
     }
-}
-
-fn around_numbers<'t>(classes: &CharClasses, text: &'t str, word: &mut impl FnMut(&'t str)) {
-    let mut plain = 0;
-    for (at, character) in text.char_indices() {
-        if classes.of(character) == CharClass::Number {
-            let next = at + character.len_utf8();
-            pieces(classes, &text[plain..at], |scan, at| scan.gpt2_end(at), word);
-            word(&text[at..next]);
-            plain = next;
-        }
-    }
-    pieces(classes, &text[plain..], |scan, at| scan.gpt2_end(at), word);
 }
 
 /// A text under the splitting rules. Positions are byte offsets at character
@@ -111,8 +74,8 @@ impl Scan<'_> {
         }
     }
 
-    fn qwen2_end(&self, start: usize) -> usize {
-        if let Some(end) = self.contraction(start, true) {
+    fn led_end(&self, start: usize, numbers: usize, contractions: bool) -> usize {
+        if let Some(end) = contractions.then(|| self.contraction(start, true)).flatten() {
             return end;
         }
         let (first, after) = self.class_at(start).expect("start lies inside the text");
@@ -121,13 +84,25 @@ impl Scan<'_> {
         match first {
             CharClass::Letter => self.run_end(after, CharClass::Letter),
             _ if led_by && next == Some(CharClass::Letter) => self.run_end(after, CharClass::Letter),
-            CharClass::Number => after,
+            CharClass::Number => self.numbers_end(start, numbers),
             CharClass::Other => self.line_ends_end(self.run_end(after, CharClass::Other)),
             CharClass::Space if self.is_blank(start) && next == Some(CharClass::Other) => {
                 self.line_ends_end(self.run_end(after, CharClass::Other))
             }
             CharClass::Space => self.line_or_spaces_end(start),
         }
+    }
+
+    /// The end of at most `most` number characters.
+    fn numbers_end(&self, start: usize, most: usize) -> usize {
+        let mut end = start;
+        for _ in 0..most {
+            match self.class_at(end) {
+                Some((CharClass::Number, next)) => end = next,
+                _ => break,
+            }
+        }
+        end
     }
 
     /// `'s|'t|'re|'ve|'m|'ll|'d`, optionally in capitals too.
@@ -204,37 +179,25 @@ mod tests {
     use std::sync::LazyLock;
 
     const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-    const QWEN2: &str = concat!(
-        r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
-        r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*",
+    const CONTRACTIONS: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|";
+    const LED: &str = concat!(
+        r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,NUMBERS}| ?[^\s\p{L}\p{N}]+[\r\n]*",
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"
     );
 
-    static GPT2_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(GPT2).unwrap());
-    static QWEN2_REGEX: LazyLock<Regex> = LazyLock::new(|| Regex::new(QWEN2).unwrap());
+    /// The expression of each kind of words.
+    static REGEXES: LazyLock<Vec<(Words, Regex)>> = LazyLock::new(|| {
+        let led = |contractions: &str, numbers: &str| {
+            Regex::new(&format!("{contractions}{}", LED.replace("NUMBERS", numbers))).unwrap()
+        };
+        vec![
+            (Words::GPT2, Regex::new(GPT2).unwrap()),
+            (Words::QWEN2, led(CONTRACTIONS, "1")),
+            (Words::LLAMA3, led(CONTRACTIONS, "3")),
+            (Words::UFAKZEKA, led("", "1")),
+        ]
+    });
     static CLASSES: LazyLock<CharClasses> = LazyLock::new(CharClasses::new);
-
-    fn by_hand(rules: Rules, text: &str) -> Vec<&str> {
-        let mut words = Vec::new();
-        rules.split(&CLASSES, text, |word| words.push(word));
-        words
-    }
-
-    fn by_regex<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
-        regex.find_iter(text).map(|found| found.unwrap().as_str()).collect()
-    }
-
-    /// Each number alone, and between numbers the words of GPT-2.
-    fn smollm_by_regex(text: &str) -> Vec<&str> {
-        let mut words = Vec::new();
-        for part in text.split_inclusive(char::is_numeric) {
-            let number = part.char_indices().next_back().filter(|(_, last)| last.is_numeric());
-            let (plain, number) = part.split_at(number.map_or(part.len(), |(at, _)| at));
-            words.extend(by_regex(&GPT2_REGEX, plain));
-            words.extend((!number.is_empty()).then_some(number));
-        }
-        words
-    }
 
     /// Text made mostly of the characters that the rules tell apart.
     fn tricky_text() -> impl Strategy<Value = String> {
@@ -242,7 +205,7 @@ mod tests {
             "[ \t\r\n\u{a0}\u{2003}\u{85}]{1,4}",
             "'(s|t|re|ve|m|ll|d|S|T|RE|vE|Ll|D|x|r|l|\u{17f})",
             "[a-zA-Zéßあ한\u{301}]{1,4}",
-            "[0-9½²٣Ⅷ]{1,4}",
+            "[0-9½²٣Ⅷ]{1,7}",
             "[!.,'<>|_\u{200d}👍]{1,4}",
             any::<char>().prop_map(String::from),
         ];
@@ -253,26 +216,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(3000))]
 
         #[test]
-        fn gpt2_equals_its_regex(text in tricky_text()) {
-            prop_assert_eq!(by_hand(Rules::Gpt2, &text), by_regex(&GPT2_REGEX, &text));
+        fn words_by_hand_equal_their_regexes(text in tricky_text()) {
+            for (words, regex) in REGEXES.iter() {
+                let mut by_hand = Vec::new();
+                words.split(&CLASSES, &text, &mut |word| by_hand.push(word));
+                let by_regex: Vec<&str> = regex.find_iter(&text).map(|found| found.unwrap().as_str()).collect();
+                prop_assert_eq!(by_hand, by_regex, "{:?}", words);
+            }
         }
-
-        #[test]
-        fn qwen2_equals_its_regex(text in tricky_text()) {
-            prop_assert_eq!(by_hand(Rules::Qwen2, &text), by_regex(&QWEN2_REGEX, &text));
-        }
-
-        #[test]
-        fn smollm_equals_its_regexes(text in tricky_text()) {
-            prop_assert_eq!(by_hand(Rules::SmolLm, &text), smollm_by_regex(&text));
-        }
-    }
-
-    #[test]
-    fn unknown_names_are_told_with_the_way_out() {
-        let message = PreTokenizer::named("tekken").unwrap_err().to_string();
-        assert!(message.contains("tekken"), "{message}");
-        assert!(message.contains("--tokenizer-pre"), "{message}");
-        assert!(message.contains("qwen2"), "{message}");
     }
 }

@@ -1,0 +1,116 @@
+//! Byte-pair encoding of a text: the words that a pre-tokenizer cuts, each
+//! merged by rank.
+
+use super::bpe::{Merger, Merges, NO_TOKEN};
+use super::kind::Kind;
+use super::pre::PreTokenizer;
+use super::text_ids::TextIds;
+use super::vocabulary::{self, Vocabulary};
+use super::{TokenType, TokenizerError, TokenizerSpec};
+
+/// The tables of one vocabulary.
+#[derive(Debug)]
+pub(super) struct Bpe {
+    merges: Merges,
+    pre_tokenizer: PreTokenizer,
+    /// The token of each single byte, [`NO_TOKEN`] where there is none.
+    byte_tokens: Box<[u32; 256]>,
+    /// Which token a text is, where that is asked for.
+    ids: Option<TextIds>,
+    /// Whether merging begins with characters and not with bytes.
+    by_character: bool,
+    /// Whether a word that is a token is taken whole.
+    whole_words: bool,
+}
+
+impl Bpe {
+    /// Reads the merges of `spec`, whose tokens are `vocabulary`.
+    pub(super) fn new(
+        kind: Kind,
+        spec: &TokenizerSpec,
+        vocabulary: &Vocabulary,
+    ) -> Result<Self, TokenizerError> {
+        let info = PreTokenizer::info(&spec.pre)?;
+        let by_character = kind == Kind::Characters;
+        let [first, second] = match by_character {
+            true => [TokenType::Byte, TokenType::Normal],
+            false => [TokenType::Normal, TokenType::Byte],
+        };
+        let normal = |id: &u32| vocabulary.token_type(*id) == TokenType::Normal;
+        let ids = || TextIds::new(vocabulary, (0..vocabulary.len() as u32).filter(normal));
+        Ok(Self {
+            merges: vocabulary::merges(spec)?,
+            pre_tokenizer: PreTokenizer::new(info),
+            byte_tokens: vocabulary::byte_tokens(vocabulary, [first, second]),
+            ids: (by_character || info.whole_words).then(ids),
+            by_character,
+            whole_words: info.whole_words,
+        })
+    }
+
+    /// The bytes held on the heap.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.merges.memory_bytes()
+            + self.pre_tokenizer.memory_bytes()
+            + size_of_val(&*self.byte_tokens)
+            + self.ids.as_ref().map_or(0, TextIds::memory_bytes)
+    }
+}
+
+/// Encodes texts; holds the buffers that are reused from word to word.
+pub(super) struct BpeEncoder<'a> {
+    bpe: &'a Bpe,
+    vocabulary: &'a Vocabulary,
+    merger: Merger<'a>,
+    symbols: Vec<u32>,
+}
+
+impl<'a> BpeEncoder<'a> {
+    /// An encoder over the tables of `bpe`.
+    pub(super) fn new(bpe: &'a Bpe, vocabulary: &'a Vocabulary) -> Self {
+        Self { bpe, vocabulary, merger: Merger::new(&bpe.merges), symbols: Vec::new() }
+    }
+
+    /// Appends the tokens of `text`.
+    pub(super) fn text(&mut self, text: &str, out: &mut Vec<u32>) {
+        let bpe = self.bpe;
+        bpe.pre_tokenizer.split(text, |word| self.word(word, out));
+    }
+
+    /// Appends the tokens of bytes that are no text, as one word.
+    pub(super) fn bytes(&mut self, bytes: &[u8], out: &mut Vec<u32>) {
+        let tokens = &self.bpe.byte_tokens;
+        self.merger.merge(bytes.iter().map(|&byte| tokens[usize::from(byte)]), out);
+    }
+
+    fn word(&mut self, word: &str, out: &mut Vec<u32>) {
+        let Some(ids) = &self.bpe.ids else { return self.bytes(word.as_bytes(), out) };
+        // Vocabularies of characters have tokens for runs of line feeds that no merges make.
+        let whole = self.bpe.whole_words || word.starts_with('\n');
+        let id = if whole { ids.get(self.vocabulary, word.as_bytes()) } else { None };
+        match id {
+            Some(id) => out.push(id),
+            None if self.bpe.by_character => self.characters(ids, word, out),
+            None => self.bytes(word.as_bytes(), out),
+        }
+    }
+
+    /// Merges characters; those that are no token are spelled in bytes, which
+    /// take part in no merge.
+    fn characters(&mut self, ids: &TextIds, word: &str, out: &mut Vec<u32>) {
+        self.symbols.clear();
+        for character in word.chars() {
+            // U+2581 is how the vocabulary writes a space.
+            let character = if character == '\u{2581}' { ' ' } else { character };
+            let text = character.encode_utf8(&mut [0; 4]).to_owned();
+            match ids.get(self.vocabulary, text.as_bytes()) {
+                Some(id) => self.symbols.push(id),
+                None => {
+                    let bytes = text.bytes().map(|byte| self.bpe.byte_tokens[usize::from(byte)]);
+                    self.symbols.extend(bytes.filter(|&id| id != NO_TOKEN));
+                }
+            }
+        }
+        self.merger.merge(self.symbols.iter().copied(), out);
+    }
+}
