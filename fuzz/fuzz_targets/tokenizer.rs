@@ -6,16 +6,23 @@ use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use minfer_text::{DecodeOptions, EncodeOptions, TokenType, Tokenizer, TokenizerSpec};
+use minfer_text::{
+    Alphabet, DecodeOptions, EncodeOptions, PRE_TOKENIZERS, TOKENIZER_MODELS, TokenType, Tokenizer,
+    TokenizerSpec,
+};
 
 #[derive(Debug, Arbitrary)]
 struct Input {
     /// Whether to build a tokenizer from the specification (one value in sixteen, as building is slow) or to take a
     /// ready one.
     way: u8,
-    pre: u8,
+    model: u8,
+    pre: u16,
     bytes_have_tokens: bool,
     tokens: Vec<(String, u8)>,
+    scores: Vec<f32>,
+    charsmap: Vec<u8>,
+    flags: [Option<bool>; 4],
     merges: Vec<(u16, u16)>,
     raw_merges: Vec<String>,
     named: [Option<u16>; 6],
@@ -29,7 +36,8 @@ struct Input {
 
 fuzz_target!(|input: Input| {
     if input.way % 16 != 0 {
-        return check(&READY[usize::from(input.way) % READY.len()], true, &input);
+        let (tokenizer, keeps_bytes) = &READY[usize::from(input.way) % READY.len()];
+        return check(tokenizer, *keeps_bytes, &input);
     }
     let (spec, keeps_bytes) = spec(&input);
     if let Ok(tokenizer) = Tokenizer::new(spec) {
@@ -37,19 +45,47 @@ fuzz_target!(|input: Input| {
     }
 });
 
-/// One tokenizer for each way of splitting text.
-static READY: LazyLock<[Tokenizer; 3]> = LazyLock::new(|| {
-    ["gpt-2", "qwen2", "smollm"].map(|pre| {
-        let mut spec = TokenizerSpec::byte_level(
-            pre,
-            &["a b", "ab c", "b c", "Ġ a", "Ġa b", "1 2", "Ġ Ġ", "ĠĠ Ġ", "Ã ©"],
-        );
-        spec.push_token("<|end|>", TokenType::Control);
-        spec.push_token("<|end|><|end|>", TokenType::Control);
-        spec.push_token("  own", TokenType::UserDefined);
-        Tokenizer::new(spec).expect("the specification is well formed")
-    })
+/// One tokenizer for each pre-tokenizer and one for each family, and whether it keeps bytes.
+static READY: LazyLock<Vec<(Tokenizer, bool)>> = LazyLock::new(|| {
+    let built = |spec| Tokenizer::new(spec).expect("the specification is well formed");
+    let bytes = PRE_TOKENIZERS.iter().filter(|info| info.alphabet == Alphabet::Bytes);
+    let mut ready: Vec<_> = bytes.map(|info| (built(byte_level(info.name)), true)).collect();
+    for (model, _) in TOKENIZER_MODELS.iter().filter(|(model, _)| *model != "gpt2") {
+        ready.push((built(characters(model)), *model == "rwkv"));
+    }
+    ready
 });
+
+fn byte_level(pre: &str) -> TokenizerSpec {
+    let merges = ["a b", "ab c", "b c", "Ġ a", "Ġa b", "1 2", "Ġ Ġ", "ĠĠ Ġ", "Ã ©"];
+    let mut spec = TokenizerSpec::byte_level(pre, &merges);
+    spec.push_token("<|end|>", TokenType::Control);
+    spec.push_token("<|end|><|end|>", TokenType::Control);
+    spec.push_token("  own", TokenType::UserDefined);
+    spec
+}
+
+/// A vocabulary of characters, with a token for each byte.
+fn characters(model: &str) -> TokenizerSpec {
+    let mut spec = TokenizerSpec { model: model.to_owned(), ..TokenizerSpec::default() };
+    for (text, kind) in
+        [("<unk>", TokenType::Unknown), ("<s>", TokenType::Control), ("</s>", TokenType::Control)]
+    {
+        spec.push_token(text, kind);
+    }
+    for byte in 0..=255u8 {
+        match model {
+            "rwkv" => spec.push_token(&format!("\\x{byte:02x}"), TokenType::Normal),
+            _ => spec.push_token(&format!("<0x{byte:02X}>"), TokenType::Byte),
+        };
+    }
+    for text in ["▁", "a", "b", "ab", "▁a", "▁▁", "é", "s", "1"] {
+        spec.push_token(text, TokenType::Normal);
+    }
+    spec.push_token("<own>", TokenType::UserDefined);
+    spec.scores = (0..spec.tokens.len()).map(|id| -(id as f32)).collect();
+    spec
+}
 
 fn check(tokenizer: &Tokenizer, keeps_bytes: bool, input: &Input) {
     let options = EncodeOptions { add_special: input.add_special, parse_special: input.parse_special };
@@ -74,12 +110,26 @@ fn check(tokenizer: &Tokenizer, keeps_bytes: bool, input: &Input) {
 
 /// The specification, and whether it can spell every byte.
 fn spec(input: &Input) -> (TokenizerSpec, bool) {
-    const PRE: [&str; 4] = ["gpt-2", "qwen2", "smollm", "unknown"];
-    let pre = PRE[usize::from(input.pre) % PRE.len()];
-    let mut spec = match input.bytes_have_tokens {
-        true => TokenizerSpec::byte_level(pre, &[]),
-        false => TokenizerSpec { model: "gpt2".to_owned(), pre: pre.to_owned(), ..TokenizerSpec::default() },
+    let pre = PRE_TOKENIZERS.get(usize::from(input.pre) % (PRE_TOKENIZERS.len() + 1));
+    let byte_level = pre.is_some_and(|info| info.alphabet == Alphabet::Bytes) && input.model % 2 == 0;
+    let (model, _) = TOKENIZER_MODELS[usize::from(input.model / 2) % TOKENIZER_MODELS.len()];
+    let pre = pre.map_or("unknown", |info| info.name);
+    let mut spec = match (byte_level, input.bytes_have_tokens) {
+        (true, true) => TokenizerSpec::byte_level(pre, &[]),
+        (true, false) => {
+            TokenizerSpec { model: "gpt2".to_owned(), pre: pre.to_owned(), ..TokenizerSpec::default() }
+        }
+        (false, true) => characters(model),
+        (false, false) => TokenizerSpec { model: model.to_owned(), ..TokenizerSpec::default() },
     };
+    if !input.scores.is_empty() {
+        spec.scores = input.scores.clone();
+    }
+    spec.precompiled_charsmap = input.charsmap.clone();
+    (spec.add_space_prefix, spec.lowercase, spec.strip_accents) =
+        (input.flags[0], input.flags[1], input.flags[2]);
+    spec.remove_extra_whitespaces = input.flags[3] == Some(true);
+    spec.right_stripping = input.merges.iter().map(|(id, _)| u32::from(*id)).collect();
     let mut respelled = false;
     for (text, kind) in &input.tokens {
         respelled |= spec.tokens.contains(text);
@@ -97,5 +147,12 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
     let id = |at: usize| input.named[at].map(u32::from);
     (spec.bos, spec.eos, spec.eot, spec.eom, spec.unk, spec.pad) = (id(0), id(1), id(2), id(3), id(4), id(5));
     (spec.add_bos, spec.add_eos) = (input.add[0], input.add[1]);
-    (spec, input.bytes_have_tokens && !respelled && input.raw_merges.is_empty())
+    (
+        spec,
+        byte_level
+            && input.bytes_have_tokens
+            && spec.right_stripping.is_empty()
+            && !respelled
+            && input.raw_merges.is_empty(),
+    )
 }

@@ -37,6 +37,9 @@ pub(crate) struct DetokenizeArgs {
     /// Leave out control tokens.
     #[arg(long)]
     pub(crate) hide_special: bool,
+    /// Read one {"ids"} a line, write one {"text"} a line.
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) jsonl: bool,
     #[command(flatten)]
     pub(crate) tokenizer: TokenizerArgs,
 }

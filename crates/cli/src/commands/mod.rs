@@ -7,6 +7,7 @@ mod doctor;
 mod facts;
 mod input;
 mod knobs;
+mod lines;
 mod list;
 mod logprobs;
 mod perplexity;

@@ -1,11 +1,11 @@
 //! `minfer tokenize` and `minfer detokenize`.
 
-use std::io::{BufRead, Write};
+use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use minfer::text::{DecodeOptions, EncodeOptions, Tokenizer};
 
-use super::input;
+use super::{input, lines};
 use crate::args::{DetokenizeArgs, TokenizeArgs};
 use crate::{loading, output};
 
@@ -39,29 +39,46 @@ struct Line {
 }
 
 fn lines(tokenizer: &Tokenizer, default: EncodeOptions, out: &mut dyn Write) -> Result<()> {
-    input::say_that_stdin_is_read();
-    for (index, line) in std::io::stdin().lock().lines().enumerate() {
-        let line = line.with_context(|| format!("line {} of stdin", index + 1))?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let line: Line =
-            serde_json::from_str(&line).with_context(|| format!("line {} of stdin", index + 1))?;
+    lines::answer_each(out, |line, answer| {
+        let line: Line = serde_json::from_str(line)?;
         let options = EncodeOptions {
             add_special: line.add_special.unwrap_or(default.add_special),
             parse_special: line.parse_special.unwrap_or(default.parse_special),
         };
         let ids = tokenizer.encode(&line.text, options);
-        writeln!(out, "{{\"ids\":{}}}", serde_json::to_string(&ids)?)?;
-    }
-    Ok(())
+        answer.push_str("{\"ids\":");
+        answer.push_str(&serde_json::to_string(&ids)?);
+        answer.push_str("}\n");
+        Ok(())
+    })
+}
+
+/// One line of `--jsonl`.
+#[derive(serde::Deserialize)]
+struct IdsLine {
+    ids: Vec<u32>,
+}
+
+fn id_lines(tokenizer: &Tokenizer, options: DecodeOptions, out: &mut dyn Write) -> Result<()> {
+    lines::answer_each(out, |line, answer| {
+        let IdsLine { ids } = serde_json::from_str(line)?;
+        input::check_ids(&ids, tokenizer.vocab_len())?;
+        answer.push_str("{\"text\":");
+        answer.push_str(&serde_json::to_string(&tokenizer.decode(&ids, options))?);
+        answer.push_str("}\n");
+        Ok(())
+    })
 }
 
 /// Ids to text, byte for byte: no line end is added.
 pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
     let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
+    let options = DecodeOptions { show_special: !args.hide_special };
+    if args.jsonl {
+        return output::answer(|out| id_lines(&tokenizer, options, out));
+    }
     let ids = if args.ids.is_empty() { input::stdin_ids()? } else { args.ids.clone() };
     input::check_ids(&ids, tokenizer.vocab_len())?;
-    let bytes = tokenizer.decode_bytes(&ids, DecodeOptions { show_special: !args.hide_special });
+    let bytes = tokenizer.decode_bytes(&ids, options);
     output::answer(|out| Ok(out.write_all(&bytes)?))
 }

@@ -52,6 +52,32 @@ fn lines_of_json() {
 }
 
 #[test]
+fn lines_of_json_back_to_text() {
+    let place = Place::with(Family::Llama);
+    let input = "{\"ids\":[257,10]}\n\n{\"ids\":[]}\n{\"ids\":[267]}\n";
+    let detokenize = |flags: &[&str]| {
+        place.minfer(&[&["detokenize", "tiny.gguf", "--jsonl"], flags].concat()).stdin(input)
+    };
+    let output = json_lines(&detokenize(&[]).stdout());
+    assert_eq!(output, [json!({"text": "the\n"}), json!({"text": ""}), json!({"text": "<|eos|>"})]);
+    let output = json_lines(&detokenize(&["--hide-special"]).stdout());
+    assert_eq!(output[2], json!({"text": ""}));
+}
+
+#[test]
+fn many_lines_keep_their_order_up_to_the_first_that_fails() {
+    let place = Place::with(Family::Llama);
+    let mut input: String = (0..20_000).map(|line| format!("{{\"text\":\"{line}\"}}\n")).collect();
+    let ids = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(input.as_str()).stdout();
+    let texts = place.minfer(&["detokenize", "tiny.gguf", "--jsonl"]).stdin(ids.as_str()).stdout();
+    let expected: Vec<_> = (0..20_000).map(|line| json!({"text": line.to_string()})).collect();
+    assert_eq!(json_lines(&texts), expected);
+    input.push_str("{\"text\":1}\n");
+    let failure = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(input.as_str()).failure();
+    has(&failure, &["line 20001 of stdin", "expected a string"]);
+}
+
+#[test]
 fn input_that_cannot_be_read() {
     let place = Place::with(Family::Llama);
     let tokenize = |flags: &[&str]| place.minfer(&[&["tokenize", "tiny.gguf"], flags].concat());
@@ -60,6 +86,11 @@ fn input_that_cannot_be_read() {
     has(&tokenize(&["--jsonl"]).stdin("hello\n").failure(), &["line 1 of stdin"]);
     has(&tokenize(&[]).stdin(b"\xff").failure(), &["stdin is not UTF-8"]);
     tokenize(&["text", "--jsonl"]).usage();
+    detokenize(&["1", "--jsonl"]).usage();
+    has(
+        &detokenize(&["--jsonl"]).stdin("{\"ids\":[269]}").failure(),
+        &["line 1 of stdin", "id 269 at index 0"],
+    );
     has(&detokenize(&["1", "99999"]).failure(), &["id 99999 at index 1", "269 tokens"]);
     has(&detokenize(&[]).stdin("[1, 269]").failure(), &["id 269 at index 1"]);
     for text in ["", "[1,", "[-1]", "[1.5]", "[4294967296]", "{}", "x"] {

@@ -26,9 +26,11 @@ pub(crate) enum Segment<'t> {
 }
 
 /// All tokens that are matched as a whole, in the order of their bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Specials {
     sorted: Vec<Special>,
+    /// The bytes that some token begins with.
+    first_bytes: Box<[bool; 256]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +48,8 @@ impl Specials {
         specials.sort_by(|a, b| a.text.cmp(&b.text).then(a.id.cmp(&b.id)));
         specials.dedup_by(|later, first| later.text == first.text);
         specials.shrink_to_fit();
-        Self { sorted: specials }
+        let first_bytes = Box::new(first_bytes(specials.iter()));
+        Self { sorted: specials, first_bytes }
     }
 
     /// All specials, in the order of their bytes.
@@ -89,7 +92,7 @@ impl Specials {
     /// Where the spelling of a special token that `wanted` admits begins, even
     /// if `text` ends before the spelling does, in order.
     pub(crate) fn spelling_starts(&self, text: &str, wanted: impl Fn(&Special) -> bool) -> Vec<usize> {
-        let first_bytes = self.first_bytes(&wanted);
+        let first_bytes = first_bytes(self.sorted.iter().filter(|special| wanted(special)));
         let mut starts = Vec::new();
         for (start, byte) in text.bytes().enumerate() {
             if !first_bytes[usize::from(byte)] {
@@ -109,16 +112,15 @@ impl Specials {
     /// The bytes held on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let text: usize = self.sorted.iter().map(|special| special.text.len()).sum();
-        text + self.sorted.capacity() * size_of::<Special>()
+        text + self.sorted.capacity() * size_of::<Special>() + size_of_val(&*self.first_bytes)
     }
 
     /// Every place where a wanted token is spelled, overlaps included, in
     /// order of start and then of length.
     fn matches(&self, text: &str, wanted: impl Fn(&Special, &str) -> bool) -> Vec<Match> {
-        let first_bytes = self.first_bytes(|_| true);
         let mut found = Vec::new();
         for (start, byte) in text.bytes().enumerate() {
-            if !first_bytes[usize::from(byte)] {
+            if !self.first_bytes[usize::from(byte)] {
                 continue;
             }
             self.follow(&text.as_bytes()[start..], |special| {
@@ -153,14 +155,14 @@ impl Specials {
         }
         candidates
     }
+}
 
-    fn first_bytes(&self, wanted: impl Fn(&Special) -> bool) -> [bool; 256] {
-        let mut first_bytes = [false; 256];
-        for special in self.sorted.iter().filter(|special| wanted(special)) {
-            first_bytes[usize::from(special.text.as_bytes()[0])] = true;
-        }
-        first_bytes
+fn first_bytes<'s>(specials: impl Iterator<Item = &'s Special>) -> [bool; 256] {
+    let mut first_bytes = [false; 256];
+    for special in specials {
+        first_bytes[usize::from(special.text.as_bytes()[0])] = true;
     }
+    first_bytes
 }
 
 fn is_ascii_space(character: char) -> bool {
