@@ -9,8 +9,9 @@ use common::{Family, GEMMA3, LLAMA, ZeroWeights, choice};
 use minfer_graph::null::seeded_logits;
 use minfer_graph::{
     Backend, BackendError, Batch, BatchError, Executor, ExecutorConfig, ExecutorError, Extents, KvGroupBatch,
-    KvSpec, KvSpecError, NullBackend, Placement, SequenceView,
+    KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
 };
+use minfer_tensor::DType;
 
 const EXTENTS: Extents = Extents { tokens: 8, rows: 2, sequences: 2 };
 
@@ -124,6 +125,31 @@ fn everything_is_counted_and_decided_once() {
     assert_eq!(executor.arena().committed_bytes(), 2 * executor.kv_spec().groups[0].bytes_per_block());
     drop(executor);
     assert_eq!(backend.stats().committed_blocks, 0);
+}
+
+#[test]
+fn positions_without_a_learned_embedding_are_refused() {
+    let mut builder = ProgramBuilder::new();
+    let [tokens, positions] = [("token_embd.weight", 20), ("position_embd.weight", 16)]
+        .map(|(name, rows)| builder.weight(name, DType::F32, &[rows, 8]));
+    let mut body = builder.body();
+    let rows = body.embed(tokens);
+    let places = body.embed_positions(positions);
+    let sum = body.add(rows, places);
+    let body = body.finish(&[sum]);
+    let (mut head, hidden) = builder.head(8);
+    let rows = head.gather_rows(hidden);
+    let logits = head.linear(rows, tokens, None, "output");
+    let head = head.finish(&[logits]);
+    let program = builder.finish(body, head);
+    assert_eq!((program.input_vocabulary(), program.input_positions()), (20, 16));
+    let (kv, source) = (KvSpec::for_program(&program, choice()), ZeroWeights::new(&program));
+    let backend = Arc::new(NullBackend::new());
+    let mut executor = Executor::new(backend, program, &source, kv, config(&[])).unwrap();
+    let step = |cached| Step { groups: 0, ..Step::simple(&[1, 2], cached) };
+    step(14).body(&mut executor).unwrap();
+    let wanted = BatchError::NoPosition { row: 1, position: 16, positions: 16 };
+    assert!(matches!(step(15).body(&mut executor), Err(ExecutorError::Batch(error)) if error == wanted));
 }
 
 #[test]

@@ -26,6 +26,19 @@ fn the_same_as_json() {
 }
 
 #[test]
+fn every_family_is_shown() {
+    for &family in Family::ALL {
+        let place = Place::with(family);
+        let text = place.minfer(&["show", "tiny.gguf"]).stdout();
+        let name = format!("synthetic {}: family {}", family.name(), family.architecture());
+        has(&text, &[&name, "KV cache of 1000 positions"]);
+        let report = place.minfer(&["show", "tiny.gguf", "--json"]).json();
+        assert_eq!(report["not_run"], Value::Null, "{}", family.name());
+        has(&place.minfer(&["show", "tiny.gguf", "--graph", "dot"]).stdout(), &["digraph", "blk.3."]);
+    }
+}
+
+#[test]
 fn a_family_that_is_not_read_is_shown_as_far_as_it_goes() {
     let place = Place::new();
     let mut model = Family::Llama.model();

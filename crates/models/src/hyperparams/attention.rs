@@ -72,8 +72,7 @@ impl AttentionHyperparams {
 
 impl Keys<'_> {
     /// The window of `attention.sliding_window` positions, or of `default` ones where the file does not say, in the layers of
-    /// `attention.sliding_window_pattern` (a period, or one truth value for each layer), or in `layers`. None where it is 0
-    /// or not shorter than the context.
+    /// `attention.sliding_window_pattern` (a period, or one truth value for each layer), or in `layers`. None where it is 0.
     pub(crate) fn window(
         &self,
         numbers: &Hyperparams,
@@ -82,7 +81,7 @@ impl Keys<'_> {
     ) -> Result<Option<Window>, ModelError> {
         let found = self.metadata.uniform_u32(&self.name("attention.sliding_window"))?;
         let layers = self.window_layers(numbers.n_layers)?.unwrap_or(layers);
-        let positions = found.or(default).filter(|positions| (1..numbers.context_length).contains(positions));
+        let positions = found.or(default).filter(|&positions| positions > 0);
         Ok(positions.map(|positions| Window { positions, layers }))
     }
 

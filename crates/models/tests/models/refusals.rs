@@ -131,7 +131,7 @@ fn features_that_are_not_read_are_named() {
 fn features_that_are_off_do_no_harm() {
     let mut model = Family::Llama.model();
     model.set("llama.expert_count", 0);
-    model.set("llama.attention.sliding_window", 512);
+    model.set("llama.attention.sliding_window", 0);
     model.set("llama.attention.causal", Value::Bool(true));
     model.set("llama.rope.scaling.type", "none");
     model.set("llama.attention.head_count_kv", Value::I32s(vec![2; 4]));
