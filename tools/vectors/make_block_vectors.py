@@ -15,12 +15,14 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType as T, quants
 
 DECODED = [T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.Q4_K, T.Q6_K]
+DECODED += [T.Q2_K, T.Q3_K, T.Q5_K, T.TQ1_0, T.TQ2_0]
 # Types with random numbers of their own, so that the blocks of no other type depend on them.
 CODEBOOKS = [T.IQ4_NL, T.IQ4_XS, T.MXFP4, T.NVFP4, T.IQ3_XXS, T.IQ3_S]
 CODEBOOKS += [T.IQ2_XXS, T.IQ2_XS, T.IQ2_S, T.IQ1_S, T.IQ1_M]
 ENCODED = [T.F16, T.BF16, T.Q8_0, T.Q4_0, T.MXFP4]
 # Byte offsets of the f16 scales in a block.
 SCALES = {T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q8_0: [0], T.Q4_K: [0, 2], T.Q6_K: [208]}
+SCALES |= {T.Q2_K: [80, 82], T.Q3_K: [108], T.Q5_K: [0, 2], T.TQ1_0: [52], T.TQ2_0: [64]}
 SCALES |= {kind: [0] for kind in CODEBOOKS} | {T.MXFP4: [], T.NVFP4: [], T.IQ1_M: []}
 # 1, -1, a third, smallest and largest subnormal, smallest normal, zero, minus zero, largest, -0.00213
 EXTREME_SCALES = [0x3C00, 0xBC00, 0x3555, 0x0001, 0x03FF, 0x8001, 0x0400, 0x0000, 0x8000, 0x7BFF, 0xFBFF, 0x985D]

@@ -5,14 +5,20 @@ use minfer_cpu::speed::{LinearShape, linear, pack, quantise};
 use minfer_cpu::{Isa, Pool, limits};
 use minfer_tensor::DType;
 
-const TYPES: [DType; 21] = [
+const TYPES: [DType; 27] = [
     DType::Q4_0,
     DType::Q4_1,
     DType::Q5_0,
     DType::Q5_1,
     DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
     DType::Q4_K,
+    DType::Q5_K,
     DType::Q6_K,
+    DType::Q8_K,
+    DType::TQ1_0,
+    DType::TQ2_0,
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::MXFP4,

@@ -1,7 +1,7 @@
 //! Large anonymous memory on huge pages where the system has them.
 //!
 //! Weights are read from end to end for every token; on 4 KiB pages the walk of page tables costs a good part of the
-//! bandwidth. An [`Arena`] is one mapping, so that small matrices share huge pages too.
+//! bandwidth. A [`WeightMemory`] is one mapping, so that small matrices share huge pages too.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -25,26 +25,26 @@ pub struct MemoryError {
 
 /// One mapping that hands out regions from its start to its end. Pages that are never written cost nothing.
 #[derive(Debug)]
-pub(crate) struct Arena {
+pub(crate) struct WeightMemory {
     map: Arc<MmapRaw>,
     used: usize,
 }
 
-impl Arena {
+impl WeightMemory {
     /// A mapping of `bytes` bytes, all zero.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn new(bytes: usize) -> Result<Arena, MemoryError> {
+    pub(crate) fn new(bytes: usize) -> Result<WeightMemory, MemoryError> {
         let refused = |source| MemoryError { bytes, source };
         let map = MmapOptions::new().len(bytes.max(1)).map_anon().map_err(refused)?;
         // Only advice: a system without huge pages serves small ones.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Arena { map: Arc::new(MmapRaw::from(map)), used: 0 })
+        Ok(WeightMemory { map: Arc::new(MmapRaw::from(map)), used: 0 })
     }
 
-    /// Bytes of the arena that a region of `bytes` bytes takes.
+    /// Bytes of the memory that a region of `bytes` bytes takes.
     pub(crate) fn footprint(bytes: usize) -> usize {
         bytes.next_multiple_of(ALIGNMENT)
     }
@@ -61,7 +61,7 @@ impl Arena {
     }
 }
 
-/// Memory of an [`Arena`] that no other region shares. The mapping goes when its last region goes.
+/// Memory of a [`WeightMemory`] that no other region shares. The mapping goes when its last region goes.
 #[derive(Debug)]
 pub(crate) struct Region {
     map: Arc<MmapRaw>,
@@ -75,7 +75,7 @@ impl Region {
     /// # Errors
     /// The system refuses.
     pub(crate) fn new(bytes: usize) -> Result<Region, MemoryError> {
-        Ok(Arena::new(bytes)?.take(bytes).expect("an arena holds what it was made for"))
+        Ok(WeightMemory::new(bytes)?.take(bytes).expect("a mapping holds what it was made for"))
     }
 }
 
@@ -101,12 +101,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn regions_do_not_overlap_and_outlive_their_arena() {
-        let mut arena = Arena::new(200).unwrap();
-        let mut first = arena.take(65).unwrap();
-        let mut second = arena.take(72).unwrap();
-        assert!(arena.take(1).is_none());
-        drop(arena);
+    fn regions_do_not_overlap_and_outlive_what_gave_them() {
+        let mut memory = WeightMemory::new(200).unwrap();
+        let mut first = memory.take(65).unwrap();
+        let mut second = memory.take(72).unwrap();
+        assert!(memory.take(1).is_none());
+        drop(memory);
         assert_eq!(second.as_ptr() as usize % ALIGNMENT, 0);
         first.fill(1);
         second.fill(2);

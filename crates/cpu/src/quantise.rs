@@ -35,13 +35,17 @@ pub(crate) enum Term {
     LowHalf32,
     /// i32: -32 times the sum of quants 16..32, added to the bits of [`WHOLE`].
     WholeHighHalf32,
+    /// f32: the sum of quants 0..16 times the scale, rounded once.
+    ScaledLowSum,
+    /// f32: the sum of quants 16..32 times the scale, rounded once.
+    ScaledHighSum,
 }
 
 /// 1.5 * 2^23: a whole number below 2^22 in magnitude, added to the bits of this, gives the bits of their sum.
 pub(crate) const WHOLE: f32 = 12_582_912.0;
 
 /// Variants of [`Term`].
-const TERMS: usize = 7;
+const TERMS: usize = 9;
 
 /// Quantised rows in memory of the caller.
 ///
@@ -183,6 +187,8 @@ fn quantise_block<S: Simd>(simd: S, low: S::F32, high: S::F32) -> Quantised {
         offset(-128 * sum),
         offset(-32 * low_sum),
         offset(WHOLE.to_bits() as i32 - 32 * high_sum),
+        (low_sum as f32 * scale).to_bits(),
+        (high_sum as f32 * scale).to_bits(),
     ];
     Quantised { quants, terms }
 }

@@ -27,10 +27,22 @@ pub enum DType {
     Q5_1,
     /// 32 signed bytes, one f16 scale: `d * q`.
     Q8_0,
+    /// 256 values of 2 bits in sixteen sub-blocks of 16 with 4-bit scales and minimums.
+    Q2_K,
+    /// 256 values of 3 bits in sixteen sub-blocks of 16 with 6-bit scales.
+    Q3_K,
     /// 256 values of 4 bits in eight sub-blocks of 32 with 6-bit scales and minimums.
     Q4_K,
+    /// 256 values of 5 bits in eight sub-blocks of 32 with 6-bit scales and minimums.
+    Q5_K,
     /// 256 values of 6 bits in sixteen sub-blocks of 16 with 8-bit scales.
     Q6_K,
+    /// 256 signed bytes, one f32 scale: `d * q`.
+    Q8_K,
+    /// 256 values of -1, 0 and 1, five to a byte, one f16 scale.
+    TQ1_0,
+    /// 256 values of -1, 0 and 1 in 2 bits each, one f16 scale.
+    TQ2_0,
     /// 32 indices of 4 bits into a table of 16 values, one f16 scale.
     IQ4_NL,
     /// 256 indices of 4 bits into the table of `IQ4_NL` in eight sub-blocks of 32 with 6-bit scales.
@@ -80,7 +92,7 @@ pub enum DTypeError {
 
 impl DType {
     /// Every type, in declaration order.
-    pub const ALL: [DType; 23] = [
+    pub const ALL: [DType; 29] = [
         DType::F32,
         DType::F16,
         DType::BF16,
@@ -91,8 +103,14 @@ impl DType {
         DType::Q5_0,
         DType::Q5_1,
         DType::Q8_0,
+        DType::Q2_K,
+        DType::Q3_K,
         DType::Q4_K,
+        DType::Q5_K,
         DType::Q6_K,
+        DType::Q8_K,
+        DType::TQ1_0,
+        DType::TQ2_0,
         DType::IQ4_NL,
         DType::IQ4_XS,
         DType::MXFP4,
@@ -119,8 +137,14 @@ impl DType {
             DType::Q5_0 => "Q5_0",
             DType::Q5_1 => "Q5_1",
             DType::Q8_0 => "Q8_0",
+            DType::Q2_K => "Q2_K",
+            DType::Q3_K => "Q3_K",
             DType::Q4_K => "Q4_K",
+            DType::Q5_K => "Q5_K",
             DType::Q6_K => "Q6_K",
+            DType::Q8_K => "Q8_K",
+            DType::TQ1_0 => "TQ1_0",
+            DType::TQ2_0 => "TQ2_0",
             DType::IQ4_NL => "IQ4_NL",
             DType::IQ4_XS => "IQ4_XS",
             DType::MXFP4 => "MXFP4",
@@ -140,11 +164,18 @@ impl DType {
         match self {
             DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U32 => 1,
             DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q8_0 => 32,
-            DType::Q4_K | DType::Q6_K => 256,
             DType::IQ4_NL | DType::MXFP4 => 32,
             DType::NVFP4 => 64,
             DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S => 256,
             DType::IQ2_XXS | DType::IQ2_XS | DType::IQ2_S | DType::IQ1_S | DType::IQ1_M => 256,
+            DType::Q2_K
+            | DType::Q3_K
+            | DType::Q4_K
+            | DType::Q5_K
+            | DType::Q6_K
+            | DType::Q8_K
+            | DType::TQ1_0
+            | DType::TQ2_0 => 256,
         }
     }
 
@@ -158,8 +189,14 @@ impl DType {
             DType::Q5_0 => 22,
             DType::Q5_1 => 24,
             DType::Q8_0 => 34,
+            DType::Q2_K => 84,
+            DType::Q3_K => 110,
             DType::Q4_K => 144,
+            DType::Q5_K => 176,
             DType::Q6_K => 210,
+            DType::Q8_K => 292,
+            DType::TQ1_0 => 54,
+            DType::TQ2_0 => 66,
             DType::IQ4_NL => 18,
             DType::IQ4_XS => 136,
             DType::MXFP4 => 17,

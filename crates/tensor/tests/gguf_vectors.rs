@@ -5,7 +5,7 @@
 use minfer_tensor::DType;
 use minfer_tensor::blocks::{decode_row, encode_row};
 
-const VECTORS: [(DType, &str); 21] = [
+const VECTORS: [(DType, &str); 26] = [
     (DType::F32, include_str!("vectors/f32.txt")),
     (DType::F16, include_str!("vectors/f16.txt")),
     (DType::BF16, include_str!("vectors/bf16.txt")),
@@ -14,7 +14,10 @@ const VECTORS: [(DType, &str); 21] = [
     (DType::Q5_0, include_str!("vectors/q5_0.txt")),
     (DType::Q5_1, include_str!("vectors/q5_1.txt")),
     (DType::Q8_0, include_str!("vectors/q8_0.txt")),
+    (DType::Q2_K, include_str!("vectors/q2_k.txt")),
+    (DType::Q3_K, include_str!("vectors/q3_k.txt")),
     (DType::Q4_K, include_str!("vectors/q4_k.txt")),
+    (DType::Q5_K, include_str!("vectors/q5_k.txt")),
     (DType::Q6_K, include_str!("vectors/q6_k.txt")),
     (DType::IQ4_NL, include_str!("vectors/iq4_nl.txt")),
     (DType::IQ4_XS, include_str!("vectors/iq4_xs.txt")),
@@ -27,6 +30,8 @@ const VECTORS: [(DType, &str); 21] = [
     (DType::IQ2_S, include_str!("vectors/iq2_s.txt")),
     (DType::IQ1_S, include_str!("vectors/iq1_s.txt")),
     (DType::IQ1_M, include_str!("vectors/iq1_m.txt")),
+    (DType::TQ1_0, include_str!("vectors/tq1_0.txt")),
+    (DType::TQ2_0, include_str!("vectors/tq2_0.txt")),
 ];
 
 #[test]

@@ -241,12 +241,10 @@ impl Simd for Scalar {
     }
 
     #[inline(never)]
-    fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
+    fn or_bit_choice(self, a: Self::U8, plane: u64, unset: u8, set: u8) -> Self::U8 {
         let mut out = a;
         for (index, byte) in out.iter_mut().enumerate() {
-            if plane >> index & 1 == 1 {
-                *byte |= value;
-            }
+            *byte |= if plane >> index & 1 == 1 { set } else { unset };
         }
         out
     }
@@ -279,6 +277,16 @@ impl Simd for Scalar {
             *byte |= (pair >> (2 * step) & 3) << 4;
         }
         out
+    }
+
+    #[inline(never)]
+    fn pairs_of_step(self, pairs: Self::U8, step: usize) -> Self::U8 {
+        pairs.map(|byte| byte >> (2 * step) & 3)
+    }
+
+    #[inline(never)]
+    fn mul_lanes(self, a: Self::U8, factors: &[u8; LANES]) -> Self::U8 {
+        std::array::from_fn(|index| a[index].wrapping_mul(factors[index / 4]))
     }
 
     #[inline(never)]

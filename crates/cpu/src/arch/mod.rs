@@ -245,8 +245,13 @@ pub(crate) trait Simd: Copy {
     fn high_nibbles(self, a: Self::U8) -> Self::U8;
     /// The byte of `table` that each byte names; all are below 16.
     fn look_up(self, table: &[u8; 16], indices: Self::U8) -> Self::U8;
+    /// a | (bit b of `plane` ? `set` : `unset`) for byte b.
+    fn or_bit_choice(self, a: Self::U8, plane: u64, unset: u8, set: u8) -> Self::U8;
     /// a | (bit b of `plane` ? `value` : 0) for byte b.
-    fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8;
+    #[inline(always)]
+    fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
+        self.or_bit_choice(a, plane, 0, value)
+    }
     /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at most 127.
     fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
     /// As [`dot4`](Simd::dot4) for weights of the whole u8 range.
@@ -256,6 +261,10 @@ pub(crate) trait Simd: Copy {
     fn store_bytes(self, value: Self::U8, to: &mut [u8; 4 * LANES]);
     /// a | ((p >> (2 * step)) & 3) << 4 for every byte of `a` and its byte `p` of `pairs`; `step` is below 4.
     fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8;
+    /// (p >> (2 * step)) & 3 for every byte `p` of `pairs`; `step` is below 4.
+    fn pairs_of_step(self, pairs: Self::U8, step: usize) -> Self::U8;
+    /// Every byte of `a` times the factor of its lane. Products must fit in a byte.
+    fn mul_lanes(self, a: Self::U8, factors: &[u8; LANES]) -> Self::U8;
     /// The largest magnitude among 32 values; not a number if one of them is not.
     fn largest_magnitude(self, low: Self::F32, high: Self::F32) -> f32;
     /// Lanes in order; every one fits in a signed byte.

@@ -11,7 +11,7 @@ use minfer_tensor::blocks;
 
 use super::NAME;
 use crate::Pool;
-use crate::memory::Arena;
+use crate::memory::WeightMemory;
 use crate::pack::{PackError, PackedMatrix, Packer};
 use crate::threads::ChunkCounter;
 
@@ -132,7 +132,7 @@ fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendEr
     for desc in used(Usage::Matrix) {
         bytes += footprint(desc)?;
     }
-    let mut arena = Arena::new(bytes)
+    let mut memory = WeightMemory::new(bytes)
         .map_err(|_| BackendError::OutOfMemory { what: "packed weights".to_owned(), bytes: bytes as u64 })?;
     let pairs = program.weights.iter().zip(usage);
     pairs
@@ -141,7 +141,7 @@ fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendEr
             Usage::Vector => Ok(Weight::Vector(Vec::new())),
             Usage::Matrix => {
                 let (rows, columns) = (desc.rows() as usize, desc.columns() as usize);
-                let matrix = PackedMatrix::allocate(&mut arena, desc.dtype, rows, columns);
+                let matrix = PackedMatrix::allocate(&mut memory, desc.dtype, rows, columns);
                 matrix.map(Weight::Matrix).map_err(|cause| failed(desc, &cause))
             }
         })

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::{Codebook, Format, Plain, Run, with_format};
 use crate::arch::{Isa, Kernel, LANES, Simd};
-use crate::memory::{Arena, MemoryError, Region};
+use crate::memory::{MemoryError, Region, WeightMemory};
 use crate::quantise::BLOCK;
 use crate::threads::SharedSlice;
 
@@ -45,9 +45,9 @@ pub enum PackError {
     /// The system refused memory.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The arena that was to hold the matrix is used up.
-    #[error("the arena has no {bytes} bytes left")]
-    ArenaFull {
+    /// The memory that was to hold the matrix is used up.
+    #[error("the memory of the weights has no {bytes} bytes left")]
+    MemoryFull {
         /// Bytes that the matrix takes.
         bytes: usize,
     },
@@ -104,34 +104,34 @@ impl PackedMatrix {
     /// # Errors
     /// A type or a shape that cannot be packed, bytes of another size, no memory.
     pub(crate) fn pack(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> Result<Self, PackError> {
-        let mut arena = Arena::new(Self::footprint(dtype, rows, columns)?)?;
-        let mut matrix = Self::allocate(&mut arena, dtype, rows, columns)?;
+        let mut memory = WeightMemory::new(Self::footprint(dtype, rows, columns)?)?;
+        let mut matrix = Self::allocate(&mut memory, dtype, rows, columns)?;
         let panels = matrix.panels();
         matrix.packer().pack_panels(bytes, 0..panels)?;
         Ok(matrix)
     }
 
-    /// Bytes of an arena that a matrix takes.
+    /// Bytes of weight memory that a matrix takes.
     ///
     /// # Errors
     /// A type or a shape that cannot be packed.
     pub(crate) fn footprint(dtype: DType, rows: usize, columns: usize) -> Result<usize, PackError> {
-        Ok(Arena::footprint(Shape::new(dtype, rows, columns)?.bytes()))
+        Ok(WeightMemory::footprint(Shape::new(dtype, rows, columns)?.bytes()))
     }
 
     /// A matrix of zeros, to be filled by [`packer`](PackedMatrix::packer).
     ///
     /// # Errors
-    /// A type or a shape that cannot be packed, or an arena with too little left.
+    /// A type or a shape that cannot be packed, or a memory with too little left.
     pub(crate) fn allocate(
-        arena: &mut Arena,
+        memory: &mut WeightMemory,
         dtype: DType,
         rows: usize,
         columns: usize,
     ) -> Result<Self, PackError> {
         let shape = Shape::new(dtype, rows, columns)?;
         let bytes = shape.bytes();
-        let memory = arena.take(bytes).ok_or(PackError::ArenaFull { bytes })?;
+        let memory = memory.take(bytes).ok_or(PackError::MemoryFull { bytes })?;
         Ok(PackedMatrix { shape, memory })
     }
 

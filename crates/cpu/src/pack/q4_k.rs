@@ -58,13 +58,10 @@ impl Format for Q4_K {
         nibbles(simd, &block.runs[run].quants)
     }
 
-    /// Products of 11 and 6 bits are exact.
     #[inline(always)]
     fn terms<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> Terms<S> {
         let Run { scales, minimums, .. } = &block.runs[run];
-        let scale = simd.mul(simd.load_f16(&block.scales), simd.load_u8(scales));
-        let minimum = simd.mul(simd.load_f16(&block.minimums), simd.load_u8(minimums));
-        [scale, simd.sub(simd.splat(-0.0), minimum), simd.splat(0.0)]
+        scaled(simd, [&block.scales, &block.minimums], [scales, minimums])
     }
 
     fn value([scale, minimum, _]: [f32; 3], _column: usize, weight: u8) -> f32 {
@@ -72,9 +69,17 @@ impl Format for Q4_K {
     }
 }
 
+/// Scale and minimum of a run, out of f16 numbers and the bytes that they scale. Products of 11 and 6 bits are exact.
+#[inline(always)]
+pub(super) fn scaled<S: Simd>(simd: S, numbers: [&[u16; LANES]; 2], bytes: [&[u8; LANES]; 2]) -> Terms<S> {
+    let scale = simd.mul(simd.load_f16(numbers[0]), simd.load_u8(bytes[0]));
+    let minimum = simd.mul(simd.load_f16(numbers[1]), simd.load_u8(bytes[1]));
+    [scale, simd.sub(simd.splat(-0.0), minimum), simd.splat(0.0)]
+}
+
 /// The eight 6-bit scales and minimums, laid out as `q4_k::unpack` says, four at a time.
 #[inline(always)]
-fn sub_scales(packed: &[u8; 12]) -> ([u8; q4_k::SUBS], [u8; q4_k::SUBS]) {
+pub(super) fn sub_scales(packed: &[u8; 12]) -> ([u8; q4_k::SUBS], [u8; q4_k::SUBS]) {
     let word = |at: usize| u32::from_le_bytes(*bytes_at(packed, at));
     let (first, second, third) = (word(0), word(4), word(8));
     let top = |word: u32| word >> 2 & 0x3030_3030;

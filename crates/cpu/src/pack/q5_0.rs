@@ -4,8 +4,8 @@ use minfer_tensor::blocks::q5_0;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::codebook::Codebook;
-use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_nibbles};
-use super::planes::{Planes, planes, with_planes};
+use super::format::{Format, STEPS, Terms, bytes_at, f16_bits};
+use super::planes::FiveBits;
 use crate::arch::{LANES, Simd};
 
 pub(crate) struct Q5_0;
@@ -14,8 +14,7 @@ pub(crate) struct Q5_0;
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Block {
-    quants: Nibbles,
-    fifths: Planes,
+    quants: FiveBits,
     scales: [u16; LANES],
 }
 
@@ -29,16 +28,16 @@ impl Format for Q5_0 {
 
     #[inline(always)]
     fn pack(rows: &[&Self::File; LANES], block: &mut Block) {
-        block.fifths = planes(rows.map(|row| u32::from_le_bytes(*bytes_at(row, q5_0::HIGH_AT))));
+        let fifths = rows.map(|row| bytes_at(row, q5_0::HIGH_AT));
+        block.quants.put(fifths, rows.map(|row| bytes_at(row, q5_0::QUANTS_AT)));
         for (lane, row) in rows.iter().enumerate() {
-            put_nibbles(&mut block.quants, lane, bytes_at(row, q5_0::QUANTS_AT));
             block.scales[lane] = f16_bits(row, q5_0::SCALE_AT);
         }
     }
 
     #[inline(always)]
     fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
-        with_planes(simd, nibbles(simd, &block.quants), &block.fifths)
+        block.quants.weights(simd)
     }
 
     #[inline(always)]

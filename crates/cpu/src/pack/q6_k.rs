@@ -4,7 +4,8 @@ use minfer_tensor::blocks::q6_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::codebook::Codebook;
-use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_one_nibble, put_word};
+use super::format::{Format, Nibbles, STEPS, Terms, bytes_at, f16_bits, nibbles, put_one_nibble};
+use super::pairs::{Pairs, put_pairs, with_pairs};
 use crate::arch::{LANES, Simd};
 use crate::quantise::BLOCK;
 
@@ -22,12 +23,12 @@ pub(crate) struct Block {
     scales: [u16; LANES],
 }
 
-/// Byte `b` of `pairs[v]` holds the upper bits of byte `b` in steps `4 v .. 4 v + 4`, from its low end on.
+/// `pairs` are the upper bits.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Run {
     quants: Nibbles,
-    pairs: [[u8; 4 * LANES]; 2],
+    pairs: Pairs,
     scales: [[i8; LANES]; 2],
 }
 
@@ -61,12 +62,7 @@ impl Format for Q6_K {
     #[inline(always)]
     fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, run: usize) -> [S::U8; STEPS] {
         let run = &block.runs[run];
-        let mut weights = nibbles(simd, &run.quants);
-        let pairs = [simd.load_bytes(&run.pairs[0]), simd.load_bytes(&run.pairs[1])];
-        for i in 0..STEPS {
-            weights[i] = simd.or_pairs_of_step(weights[i], pairs[i / 4], i % 4);
-        }
-        weights
+        with_pairs(simd, nibbles(simd, &run.quants), &run.pairs)
     }
 
     #[inline(always)]
@@ -77,17 +73,5 @@ impl Format for Q6_K {
 
     fn value(terms: [f32; 3], column: usize, weight: u8) -> f32 {
         terms[0] * terms[1 + column / q6_k::SUB_LEN] * f32::from(weight as i8 - q6_k::BIAS)
-    }
-}
-
-/// Stores two bits, from bit `shift` on, of every one of 32 bytes.
-#[inline(always)]
-fn put_pairs(pairs: &mut [[u8; 4 * LANES]; 2], lane: usize, bytes: &[u8; BLOCK], shift: u32) {
-    for (vector, sixteen) in pairs.iter_mut().zip(bytes.as_chunks::<16>().0) {
-        let mut word = 0;
-        for (step, four) in sixteen.as_chunks::<4>().0.iter().enumerate() {
-            word |= (u32::from_le_bytes(*four) >> shift & 0x0303_0303) << (2 * step);
-        }
-        put_word(vector, lane, word);
     }
 }

@@ -6,14 +6,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::codebook::Codebook;
 use super::format::{Format, STEPS, Terms, bytes_at, f16_bits, put_word};
 use crate::arch::{LANES, Simd};
+use crate::quantise::BLOCK;
 
 pub(crate) struct Q8_0;
+
+/// Weights of 32 columns of 16 rows, moved up by 128.
+pub(super) type Bytes = [[u8; 4 * LANES]; STEPS];
 
 /// 32 columns of 16 rows.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Block {
-    quants: [[u8; 4 * LANES]; STEPS],
+    quants: Bytes,
     scales: [u16; LANES],
 }
 
@@ -28,22 +32,14 @@ impl Format for Q8_0 {
     #[inline(always)]
     fn pack(rows: &[&Self::File; LANES], block: &mut Block) {
         for (lane, row) in rows.iter().enumerate() {
-            let quants: &[u8; q8_0::LEN] = bytes_at(row, q8_0::QUANTS_AT);
-            for (vector, four) in block.quants.iter_mut().zip(quants.as_chunks::<4>().0) {
-                // Adding 128 to a signed byte flips its top bit.
-                put_word(vector, lane, u32::from_le_bytes(*four) ^ 0x8080_8080);
-            }
+            put_bytes(&mut block.quants, lane, bytes_at(row, q8_0::QUANTS_AT));
             block.scales[lane] = f16_bits(row, q8_0::SCALE_AT);
         }
     }
 
     #[inline(always)]
     fn weights<S: Simd>(simd: S, _codebook: &Codebook, block: &Block, _run: usize) -> [S::U8; STEPS] {
-        let mut out = [simd.load_bytes(&block.quants[0]); STEPS];
-        for i in 1..STEPS {
-            out[i] = simd.load_bytes(&block.quants[i]);
-        }
-        out
+        weights_of_bytes(simd, &block.quants)
     }
 
     #[inline(always)]
@@ -55,4 +51,23 @@ impl Format for Q8_0 {
     fn value([scale, ..]: [f32; 3], _column: usize, weight: u8) -> f32 {
         scale * f32::from((weight ^ 0x80) as i8)
     }
+}
+
+/// Stores a row's signed bytes.
+#[inline(always)]
+pub(super) fn put_bytes(packed: &mut Bytes, lane: usize, bytes: &[u8; BLOCK]) {
+    for (vector, four) in packed.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        // Adding 128 to a signed byte flips its top bit.
+        put_word(vector, lane, u32::from_le_bytes(*four) ^ 0x8080_8080);
+    }
+}
+
+/// The eight vectors of bytes.
+#[inline(always)]
+pub(super) fn weights_of_bytes<S: Simd>(simd: S, packed: &Bytes) -> [S::U8; STEPS] {
+    let mut out = [simd.load_bytes(&packed[0]); STEPS];
+    for i in 1..STEPS {
+        out[i] = simd.load_bytes(&packed[i]);
+    }
+    out
 }

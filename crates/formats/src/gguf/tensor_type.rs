@@ -84,7 +84,7 @@ impl fmt::Display for TensorType {
 }
 
 /// Ids of the types that this build reads. `U32` has none.
-const KNOWN: [(u32, DType); 22] = [
+const KNOWN: [(u32, DType); 28] = [
     (0, DType::F32),
     (1, DType::F16),
     (2, DType::Q4_0),
@@ -92,8 +92,12 @@ const KNOWN: [(u32, DType); 22] = [
     (6, DType::Q5_0),
     (7, DType::Q5_1),
     (8, DType::Q8_0),
+    (10, DType::Q2_K),
+    (11, DType::Q3_K),
     (12, DType::Q4_K),
+    (13, DType::Q5_K),
     (14, DType::Q6_K),
+    (15, DType::Q8_K),
     (16, DType::IQ2_XXS),
     (17, DType::IQ2_XS),
     (18, DType::IQ3_XXS),
@@ -105,18 +109,16 @@ const KNOWN: [(u32, DType); 22] = [
     (26, DType::I32),
     (29, DType::IQ1_M),
     (30, DType::BF16),
+    (34, DType::TQ1_0),
+    (35, DType::TQ2_0),
     (39, DType::MXFP4),
     (40, DType::NVFP4),
 ];
 
 /// Id, name, elements and bytes of a block of ggml's other types. Ids 31 to 33 and 36 to 38 are repacked forms that
 /// ggml no longer writes.
-const OTHER: [(u32, &str, u64, u64); 18] = [
+const OTHER: [(u32, &str, u64, u64); 12] = [
     (9, "Q8_1", 32, 40),
-    (10, "Q2_K", 256, 84),
-    (11, "Q3_K", 256, 110),
-    (13, "Q5_K", 256, 176),
-    (15, "Q8_K", 256, 292),
     (24, "I8", 1, 1),
     (25, "I16", 1, 2),
     (27, "I64", 1, 8),
@@ -124,8 +126,6 @@ const OTHER: [(u32, &str, u64, u64); 18] = [
     (31, "Q4_0_4_4", 32, 18),
     (32, "Q4_0_4_8", 32, 18),
     (33, "Q4_0_8_8", 32, 18),
-    (34, "TQ1_0", 256, 54),
-    (35, "TQ2_0", 256, 66),
     (36, "IQ4_NL_4_4", 32, 18),
     (37, "IQ4_NL_4_8", 32, 18),
     (38, "IQ4_NL_8_8", 32, 18),

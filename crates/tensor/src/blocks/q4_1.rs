@@ -6,7 +6,9 @@
 //! | 2..4 | `m`, f16 |
 //! | 4..20 | byte `i` holds element `i` (low nibble) and element `i + 16` (high nibble) |
 
-use super::split::{bytes_at, f16_bits, f16_value, nibbles};
+use super::fit::{fit_affine, nearest, stored};
+use super::row::max_encodable;
+use super::split::{bytes_at, f16_bits, f16_value, nibbles, pack_nibbles};
 
 /// Elements of a block.
 pub const LEN: usize = 32;
@@ -18,6 +20,8 @@ pub const SCALE_AT: usize = 0;
 pub const MIN_AT: usize = 2;
 /// First byte of the quants.
 pub const QUANTS_AT: usize = 4;
+/// Largest magnitude that [`encode`] takes.
+pub const MAX_VALUE: f32 = max_encodable(1.0);
 
 /// A block taken apart without loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,4 +62,15 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (value, quant) in out.iter_mut().zip(parts.quants) {
         *value = d * f32::from(quant) + m;
     }
+}
+
+/// Quantises finite values of at most [`MAX_VALUE`] with a small sum of squared errors.
+pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let (scale, offset) = fit_affine(values, 15, f32::INFINITY);
+    let ((d_bits, d), (m_bits, m)) = (stored(scale), stored(offset));
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let quants = values.map(|x| nearest((x - m) * inverse, 0, 15) as u8);
+    block[SCALE_AT..MIN_AT].copy_from_slice(&d_bits.to_le_bytes());
+    block[MIN_AT..QUANTS_AT].copy_from_slice(&m_bits.to_le_bytes());
+    block[QUANTS_AT..].copy_from_slice(&pack_nibbles(&quants));
 }

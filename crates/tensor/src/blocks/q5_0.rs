@@ -6,7 +6,9 @@
 //! | 2..6 | little-endian u32 whose bit `i` is bit 4 of element `i` |
 //! | 6..22 | byte `i` holds the low bits of element `i` (low nibble) and element `i + 16` (high nibble) |
 
-use super::split::{bytes_at, f16_bits, f16_value, five_bits};
+use super::fit::{fit_scale, nearest, stored};
+use super::row::max_encodable;
+use super::split::{bytes_at, f16_bits, f16_value, five_bits, pack_five_bits};
 
 /// Elements of a block.
 pub const LEN: usize = 32;
@@ -20,6 +22,8 @@ pub const HIGH_AT: usize = 2;
 pub const QUANTS_AT: usize = 6;
 /// What is subtracted from a raw quant.
 pub const BIAS: i8 = 16;
+/// Largest magnitude that [`encode`] takes.
+pub const MAX_VALUE: f32 = max_encodable(15.0);
 
 /// A block taken apart without loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,4 +56,15 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (value, quant) in out.iter_mut().zip(parts.quants) {
         *value = d * f32::from(quant as i8 - BIAS);
     }
+}
+
+/// Quantises finite values of at most [`MAX_VALUE`] with a small sum of squared errors.
+pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let (d_bits, d) = stored(fit_scale(values, -BIAS, BIAS - 1));
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let quants = values.map(|x| (nearest(x * inverse, -BIAS, BIAS - 1) as i8 + BIAS) as u8);
+    let (low, high) = pack_five_bits(&quants);
+    block[SCALE_AT..HIGH_AT].copy_from_slice(&d_bits.to_le_bytes());
+    block[HIGH_AT..QUANTS_AT].copy_from_slice(&high);
+    block[QUANTS_AT..].copy_from_slice(&low);
 }

@@ -7,7 +7,9 @@
 //! | 4..8 | little-endian u32 whose bit `i` is bit 4 of element `i` |
 //! | 8..24 | byte `i` holds the low bits of element `i` (low nibble) and element `i + 16` (high nibble) |
 
-use super::split::{bytes_at, f16_bits, f16_value, five_bits};
+use super::fit::{fit_affine, nearest, stored};
+use super::row::max_encodable;
+use super::split::{bytes_at, f16_bits, f16_value, five_bits, pack_five_bits};
 
 /// Elements of a block.
 pub const LEN: usize = 32;
@@ -21,6 +23,8 @@ pub const MIN_AT: usize = 2;
 pub const HIGH_AT: usize = 4;
 /// First byte of the low nibbles.
 pub const QUANTS_AT: usize = 8;
+/// Largest magnitude that [`encode`] takes.
+pub const MAX_VALUE: f32 = max_encodable(1.0);
 
 /// A block taken apart without loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,4 +65,17 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     for (value, quant) in out.iter_mut().zip(parts.quants) {
         *value = d * f32::from(quant) + m;
     }
+}
+
+/// Quantises finite values of at most [`MAX_VALUE`] with a small sum of squared errors.
+pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let (scale, offset) = fit_affine(values, 31, f32::INFINITY);
+    let ((d_bits, d), (m_bits, m)) = (stored(scale), stored(offset));
+    let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+    let quants = values.map(|x| nearest((x - m) * inverse, 0, 31) as u8);
+    block[SCALE_AT..MIN_AT].copy_from_slice(&d_bits.to_le_bytes());
+    block[MIN_AT..HIGH_AT].copy_from_slice(&m_bits.to_le_bytes());
+    let (low, high) = pack_five_bits(&quants);
+    block[HIGH_AT..QUANTS_AT].copy_from_slice(&high);
+    block[QUANTS_AT..].copy_from_slice(&low);
 }

@@ -9,6 +9,8 @@
 //! | 192..208 | scales, i8 |
 //! | 208..210 | `d`, f16 |
 
+use super::fit::{Scaled, scaled_block};
+use super::row::max_encodable;
 use super::split::{bytes_at, f16_bits, f16_value};
 
 /// Elements of a block.
@@ -29,6 +31,8 @@ pub const SUB_LEN: usize = 16;
 pub const SUBS: usize = 16;
 /// What is subtracted from a raw quant.
 pub const BIAS: i8 = 32;
+/// Largest magnitude that [`encode`] takes.
+pub const MAX_VALUE: f32 = max_encodable(31.0 * 127.0);
 
 /// A block taken apart without loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,4 +77,18 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
         let scale = d * f32::from(parts.scales[i / SUB_LEN]);
         *value = scale * f32::from(quant as i8 - BIAS);
     }
+}
+
+/// Quantises finite values of at most [`MAX_VALUE`] with a small sum of squared errors.
+pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
+    let Scaled { d_bits, scales, quants } = scaled_block::<SUBS>(values, -BIAS, i8::MIN);
+    block[..SUB_SCALES_AT].fill(0);
+    for (i, quant) in quants.into_iter().enumerate() {
+        let (half, quarter, column) = (i / 128, i % 128 / 32, i % 32);
+        let low = &mut block[LOW_AT + half * 64 + quarter % 2 * 32 + column];
+        *low |= (quant & 0x0f) << (quarter / 2 * 4);
+        block[HIGH_AT + half * 32 + column] |= (quant >> 4) << (2 * quarter);
+    }
+    block[SUB_SCALES_AT..SCALE_AT].copy_from_slice(&scales.map(|scale| scale as u8));
+    block[SCALE_AT..].copy_from_slice(&d_bits.to_le_bytes());
 }

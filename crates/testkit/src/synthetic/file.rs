@@ -261,7 +261,10 @@ fn type_number(dtype: DType) -> u32 {
         DType::Q5_0 => 6,
         DType::Q5_1 => 7,
         DType::Q8_0 => 8,
+        DType::Q2_K => 10,
+        DType::Q3_K => 11,
         DType::Q4_K => 12,
+        DType::Q5_K => 13,
         DType::Q6_K => 14,
         DType::IQ4_NL => 20,
         DType::IQ4_XS => 23,
@@ -274,8 +277,11 @@ fn type_number(dtype: DType) -> u32 {
         DType::IQ2_S => 22,
         DType::IQ1_S => 19,
         DType::IQ1_M => 29,
+        DType::Q8_K => 15,
         DType::I32 => 26,
         DType::BF16 => 30,
+        DType::TQ1_0 => 34,
+        DType::TQ2_0 => 35,
         DType::U32 => panic!("GGUF has no U32 tensors"),
     }
 }

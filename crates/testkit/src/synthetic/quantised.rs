@@ -2,7 +2,9 @@
 
 use half::f16;
 use minfer_tensor::DType;
-use minfer_tensor::blocks::{encode_row, iq1_m, nvfp4, q4_1, q4_k, q5_0, q5_1, q6_k};
+use minfer_tensor::blocks::{
+    encode_row, iq1_m, nvfp4, q2_k, q3_k, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_k, tq1_0, tq2_0,
+};
 
 use super::file::{ModelFile, TensorData};
 use super::metadata::put_tokenizer;
@@ -103,16 +105,8 @@ impl Maker {
             | DType::Q4_0
             | DType::IQ4_NL
             | DType::MXFP4 => self.encoded(rows * columns, deviation),
-            DType::Q4_1 | DType::Q5_0 | DType::Q5_1 | DType::Q4_K | DType::Q6_K => {
-                self.random_blocks(rows * columns, deviation)
-            }
-            DType::IQ4_XS | DType::IQ3_XXS | DType::IQ3_S | DType::IQ2_XXS | DType::IQ2_XS => {
-                self.random_blocks(rows * columns, deviation)
-            }
-            DType::IQ2_S | DType::IQ1_S | DType::IQ1_M | DType::NVFP4 => {
-                self.random_blocks(rows * columns, deviation)
-            }
             DType::I32 | DType::U32 => panic!("{} holds no weights", self.dtype),
+            _ => self.random_blocks(rows * columns, deviation),
         };
         TensorData { name: name.to_owned(), dims: vec![rows, columns], dtype: self.dtype, bytes }
     }
@@ -141,13 +135,15 @@ impl Maker {
     /// Scales under which uniformly random quants have about the given deviation and a mean near 0.
     fn put_scales(&mut self, block: &mut [u8], deviation: f32) {
         // From 0.75 to 1.25, so that no two blocks are alike.
-        let spread = 0.75 + (self.rng.next_u64() >> 40) as f32 / (1 << 25) as f32;
+        let random = self.rng.next_u64();
+        let spread = 0.75 + (random >> 40) as f32 / (1 << 25) as f32;
         let mut put = |at: usize, value: f32| {
             block[at..at + 2].copy_from_slice(&f16::from_f32(value * deviation * spread).to_le_bytes());
         };
-        // Deviations of uniform integers: 4.6 of 16, 9.2 of 32; of six-bit scale x four-bit quant minus six-bit
-        // minimum x 7.5 about 260; of eight-bit scale x six-bit quant about 1370. Codebook types begin with their scale, and their
-        // random fields have the deviations below.
+        // Deviations of uniform integers: 4.6 of 16, 9.2 of 32, 74 of 256; of a six-bit scale x four-bit quant minus a
+        // six-bit minimum x 7.5 about 260, with a five-bit quant and 15.5 about 527, of four bits x two bits minus four
+        // bits x 1.5 about 13.9; of an eight-bit scale x six-bit quant about 1370, of six bits x three bits about 43. Codebook
+        // types begin with their scale, and their random fields have the deviations below.
         match self.dtype {
             DType::Q4_1 => {
                 put(q4_1::SCALE_AT, 1.0 / 4.6);
@@ -162,6 +158,15 @@ impl Maker {
                 put(q4_k::SCALE_AT, 1.0 / 260.0);
                 put(q4_k::MIN_AT, 7.5 / 260.0);
             }
+            DType::Q2_K => {
+                put(q2_k::SCALE_AT, 1.0 / 13.9);
+                put(q2_k::MIN_AT, 1.5 / 13.9);
+            }
+            DType::Q3_K => put(q3_k::SCALE_AT, 1.0 / 43.3),
+            DType::Q5_K => {
+                put(q5_k::SCALE_AT, 1.0 / 527.0);
+                put(q5_k::MIN_AT, 15.5 / 527.0);
+            }
             DType::Q6_K => put(q6_k::SCALE_AT, 1.0 / 1370.0),
             DType::IQ4_XS => put(0, 1.0 / 1250.0),
             DType::IQ3_XXS | DType::IQ3_S => put(0, 1.0 / 141.0),
@@ -169,6 +174,13 @@ impl Maker {
             DType::IQ1_S => put(0, 1.0 / 7.2),
             DType::IQ1_M => iq1_m::put_scale(block, f16::from_f32(deviation * spread / 7.2).to_bits()),
             DType::NVFP4 => block[..nvfp4::SUBS].fill(nearest_scale(deviation * spread / 5.85)),
+            DType::Q8_K => {
+                block[q8_k::SCALE_AT..q8_k::QUANTS_AT]
+                    .copy_from_slice(&(deviation * spread / 73.9).to_le_bytes());
+            }
+            DType::TQ1_0 => put(tq1_0::SCALE_AT, 1.0 / 0.816),
+            // Quants of two bits from -1 to 2 have a mean of 0.5, which scales of both signs take away.
+            DType::TQ2_0 => put(tq2_0::SCALE_AT, if random & 1 == 0 { 1.0 } else { -1.0 } / 1.225),
             other => unreachable!("{other} is encoded from values"),
         }
     }

@@ -92,7 +92,7 @@ impl Avx2 {
     }
 
     #[inline(always)]
-    fn bit_plane_half(self, a: __m256i, plane: u32, value: u8) -> __m256i {
+    fn bit_choice_half(self, a: __m256i, plane: u32, unset: u8, set: u8) -> __m256i {
         unsafe {
             let selector = _mm256_setr_epi8(
                 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3,
@@ -101,7 +101,8 @@ impl Avx2 {
             let bit_of_byte = _mm256_set1_epi64x(i64::from_le_bytes([1, 2, 4, 8, 16, 32, 64, 128]));
             let spread = _mm256_shuffle_epi8(_mm256_set1_epi32(plane as i32), selector);
             let present = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit_of_byte), bit_of_byte);
-            _mm256_or_si256(a, _mm256_and_si256(present, _mm256_set1_epi8(value as i8)))
+            let change = _mm256_and_si256(present, _mm256_set1_epi8((unset ^ set) as i8));
+            _mm256_or_si256(a, _mm256_xor_si256(change, _mm256_set1_epi8(unset as i8)))
         }
     }
 }
@@ -349,10 +350,10 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
+    fn or_bit_choice(self, a: Self::U8, plane: u64, unset: u8, set: u8) -> Self::U8 {
         Pair(
-            self.bit_plane_half(a.0, plane as u32, value),
-            self.bit_plane_half(a.1, (plane >> 32) as u32, value),
+            self.bit_choice_half(a.0, plane as u32, unset, set),
+            self.bit_choice_half(a.1, (plane >> 32) as u32, unset, set),
         )
     }
 
@@ -396,6 +397,33 @@ impl Simd for Avx2 {
             _mm256_or_si256(a, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)))
         };
         Pair(half(a.0, pairs.0), half(a.1, pairs.1))
+    }
+
+    #[inline(always)]
+    fn pairs_of_step(self, pairs: Self::U8, step: usize) -> Self::U8 {
+        let half = |pairs: __m256i| unsafe {
+            let moved = match step {
+                0 => pairs,
+                1 => _mm256_srli_epi16::<2>(pairs),
+                2 => _mm256_srli_epi16::<4>(pairs),
+                _ => _mm256_srli_epi16::<6>(pairs),
+            };
+            _mm256_and_si256(moved, _mm256_set1_epi8(3))
+        };
+        Pair(half(pairs.0), half(pairs.1))
+    }
+
+    #[inline(always)]
+    fn mul_lanes(self, a: Self::U8, factors: &[u8; LANES]) -> Self::U8 {
+        unsafe {
+            // No product carries out of its byte, so two bytes are multiplied as one number.
+            let factors = _mm_loadu_si128(factors.as_ptr().cast());
+            let half = |a: __m256i, factors: __m128i| {
+                let factors = _mm256_cvtepu8_epi32(factors);
+                _mm256_mullo_epi16(a, _mm256_or_si256(factors, _mm256_slli_epi32::<16>(factors)))
+            };
+            Pair(half(a.0, factors), half(a.1, _mm_srli_si128::<8>(factors)))
+        }
     }
 
     #[inline(always)]

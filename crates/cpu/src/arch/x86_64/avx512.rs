@@ -315,8 +315,11 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     }
 
     #[inline(always)]
-    fn or_bit_plane(self, a: __m512i, plane: u64, value: u8) -> __m512i {
-        unsafe { _mm512_or_si512(a, _mm512_maskz_mov_epi8(plane, _mm512_set1_epi8(value as i8))) }
+    fn or_bit_choice(self, a: __m512i, plane: u64, unset: u8, set: u8) -> __m512i {
+        unsafe {
+            let (unset, set) = (_mm512_set1_epi8(unset as i8), _mm512_set1_epi8(set as i8));
+            _mm512_or_si512(a, _mm512_mask_blend_epi8(plane, unset, set))
+        }
     }
 
     #[inline(always)]
@@ -345,6 +348,28 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
                 _ => _mm512_srli_epi16::<2>(pairs),
             };
             _mm512_or_si512(a, _mm512_and_si512(moved, _mm512_set1_epi8(0x30)))
+        }
+    }
+
+    #[inline(always)]
+    fn pairs_of_step(self, pairs: __m512i, step: usize) -> __m512i {
+        unsafe {
+            let moved = match step {
+                0 => pairs,
+                1 => _mm512_srli_epi16::<2>(pairs),
+                2 => _mm512_srli_epi16::<4>(pairs),
+                _ => _mm512_srli_epi16::<6>(pairs),
+            };
+            _mm512_and_si512(moved, _mm512_set1_epi8(3))
+        }
+    }
+
+    #[inline(always)]
+    fn mul_lanes(self, a: __m512i, factors: &[u8; LANES]) -> __m512i {
+        unsafe {
+            // No product carries out of its byte, so two bytes are multiplied as one number.
+            let factors = _mm512_cvtepu8_epi32(_mm_loadu_si128(factors.as_ptr().cast()));
+            _mm512_mullo_epi16(a, _mm512_or_si512(factors, _mm512_slli_epi32::<16>(factors)))
         }
     }
 

@@ -6,12 +6,17 @@
 //! | --- | --- |
 //! | all | `acc = fma(s, scale * x_scale, acc)` |
 //! | with a minimum, after it | `acc = fma(minimum, x_scaled_sum, acc)` |
+//! | with a minimum for each half, after it | the same for the low half, then for the high half |
 //!
-//! Q6_K and the types with a codebook have two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24 and so exact
-//! in f32. NVFP4's two are no integers but exact products each, so their sum is rounded once: `s = fma(scale0, dot0, scale1 * dot1)`.
+//! Q2_K, Q3_K, Q6_K and the types with a codebook have two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24
+//! and so exact in f32. NVFP4's two are no integers but exact products each, so their sum is rounded once:
+//! `s = fma(scale0, dot0, scale1 * dot1)`. Q2_K's weights and scales are so small that their products are bytes, and one dot gives `s`.
+//! Ternary weights come sixteenfold with a sixteenth of their scale.
 
 use crate::arch::Simd;
-use crate::pack::{Format, IQ4_NL, IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, Terms};
+use crate::pack::{
+    Format, IQ4_NL, IQ4_XS, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0, Q8_K, TQ2_0, Terms,
+};
 use crate::quantise::{Term, WHOLE};
 
 /// Arithmetic of a run, for one token and 16 outputs.
@@ -25,13 +30,14 @@ pub(super) trait Rule: 'static {
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> Self::Dots<S>;
     /// Four more columns of half 0 or 1 of the run.
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut Self::Dots<S>, weights: S::U8, x: [i8; 4]);
-    /// The accumulator with the run added; `scale` and `first` are the token's.
+    /// The accumulator with the run added; `scale`, `first` and `second` are the token's.
     fn finish<S: Simd>(
         simd: S,
         dots: Self::Dots<S>,
         terms: &Terms<S>,
         scale: S::F32,
         first: u32,
+        second: u32,
         sum: S::F32,
     ) -> S::F32;
 }
@@ -59,8 +65,13 @@ ruled! {
     Q5_0: Offset<false>, Offset16, Offset16;
     Q5_1: Minimum, ScaledSum, ScaledSum;
     Q8_0: Offset<true>, Offset128, Offset128;
+    Q2_K: HalfMinimums, ScaledLowSum, ScaledHighSum;
+    Q3_K: Halves<1>, LowHalf32, WholeHighHalf32;
     Q4_K: Minimum, ScaledSum, ScaledSum;
+    Q5_K: Minimum, ScaledSum, ScaledSum;
     Q6_K: Halves<1>, LowHalf32, WholeHighHalf32;
+    Q8_K: Offset<true>, Offset128, Offset128;
+    TQ2_0: Offset<false>, Offset16, Offset16;
     IQ4_NL: Halves<4>, LowHalf32, WholeHighHalf32;
     IQ4_XS: Halves<4>, LowHalf32, WholeHighHalf32;
 }
@@ -89,6 +100,7 @@ impl<const WIDE: bool> Rule for Offset<WIDE> {
         terms: &Terms<S>,
         scale: S::F32,
         _first: u32,
+        _second: u32,
         sum: S::F32,
     ) -> S::F32 {
         simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum)
@@ -119,10 +131,44 @@ impl Rule for Minimum {
         terms: &Terms<S>,
         scale: S::F32,
         first: u32,
+        _second: u32,
         sum: S::F32,
     ) -> S::F32 {
         let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);
         simd.fma(terms[1], simd.splat(f32::from_bits(first)), sum)
+    }
+}
+
+/// Unsigned weights with a minimum for each half of 16 columns.
+pub(super) struct HalfMinimums;
+
+impl Rule for HalfMinimums {
+    type Dots<S: Simd> = S::I32;
+    const TOKENS: usize = 6;
+
+    #[inline(always)]
+    fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
+        simd.splat_i32(0)
+    }
+
+    #[inline(always)]
+    fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
+        *dots = simd.dot4(*dots, weights, x);
+    }
+
+    #[inline(always)]
+    fn finish<S: Simd>(
+        simd: S,
+        dots: S::I32,
+        terms: &Terms<S>,
+        scale: S::F32,
+        first: u32,
+        second: u32,
+        sum: S::F32,
+    ) -> S::F32 {
+        let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);
+        let sum = simd.fma(terms[1], simd.splat(f32::from_bits(first)), sum);
+        simd.fma(terms[2], simd.splat(f32::from_bits(second)), sum)
     }
 }
 
@@ -155,6 +201,7 @@ impl<const UP: i32> Rule for Halves<UP> {
         terms: &Terms<S>,
         scale: S::F32,
         _first: u32,
+        _second: u32,
         sum: S::F32,
     ) -> S::F32 {
         let back = simd.mul(terms[2], simd.splat(-WHOLE));

@@ -161,6 +161,6 @@ impl<const N: usize> RunOfTokens<'_, N> {
         sum: S::F32,
     ) -> S::F32 {
         let scale = simd.splat(f32::from_bits(self.scales[t]));
-        R::finish(simd, dots, terms, scale, self.first[t], sum)
+        R::finish(simd, dots, terms, scale, self.first[t], self.second[t], sum)
     }
 }

@@ -4,12 +4,15 @@ use std::fmt;
 
 use half::f16;
 use minfer_tensor::DType;
-use minfer_tensor::blocks::{decode_row, encode_row, iq1_m, mxfp4, q4_0, q4_1, q4_k, q5_0, q5_1, q6_k, q8_0};
+use minfer_tensor::blocks::{
+    decode_row, encode_row, iq1_m, mxfp4, q2_k, q3_k, q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_k,
+    tq1_0, tq2_0,
+};
 
 use super::reference::{dot, parts, plain_dot, quantise};
 
 /// Types that can be packed.
-pub(super) const TYPES: [DType; 21] = [
+pub(super) const TYPES: [DType; 27] = [
     DType::F32,
     DType::F16,
     DType::BF16,
@@ -18,8 +21,14 @@ pub(super) const TYPES: [DType; 21] = [
     DType::Q5_0,
     DType::Q5_1,
     DType::Q8_0,
+    DType::Q2_K,
+    DType::Q3_K,
     DType::Q4_K,
+    DType::Q5_K,
     DType::Q6_K,
+    DType::Q8_K,
+    DType::TQ1_0,
+    DType::TQ2_0,
     DType::IQ4_NL,
     DType::IQ4_XS,
     DType::MXFP4,
@@ -73,11 +82,16 @@ fn scales_at(dtype: DType) -> &'static [usize] {
         DType::Q5_0 => &[q5_0::SCALE_AT],
         DType::Q5_1 => &[q5_1::SCALE_AT, q5_1::MIN_AT],
         DType::Q8_0 => &[q8_0::SCALE_AT],
+        DType::Q2_K => &[q2_k::SCALE_AT, q2_k::MIN_AT],
+        DType::Q3_K => &[q3_k::SCALE_AT],
         DType::Q4_K => &[q4_k::SCALE_AT, q4_k::MIN_AT],
+        DType::Q5_K => &[q5_k::SCALE_AT, q5_k::MIN_AT],
         DType::Q6_K => &[q6_k::SCALE_AT],
+        DType::TQ1_0 => &[tq1_0::SCALE_AT],
+        DType::TQ2_0 => &[tq2_0::SCALE_AT],
         // Numbers of other kinds; see `put_scale`.
         DType::F32 | DType::F16 | DType::BF16 | DType::I32 | DType::U32 => &[],
-        DType::MXFP4 | DType::NVFP4 | DType::IQ1_M => &[],
+        DType::MXFP4 | DType::NVFP4 | DType::IQ1_M | DType::Q8_K => &[],
         // Codebook types begin with their scale.
         _ => &[0],
     }
@@ -92,11 +106,12 @@ fn put_scale(dtype: DType, block: &mut [u8], mut scale: impl FnMut() -> f32) {
         DType::IQ1_M => iq1_m::put_scale(block, f16::from_f32(scale()).to_bits()),
         // The exponent of a number of about this size.
         DType::MXFP4 => block[mxfp4::EXPONENT_AT] = (scale().to_bits() >> 23) as u8,
+        DType::Q8_K => block[q8_k::SCALE_AT..q8_k::QUANTS_AT].copy_from_slice(&scale().to_le_bytes()),
         _ => {}
     }
 }
 
-/// Blocks of the given bytes and f16 scales.
+/// Blocks of the given bytes and scales.
 fn blocks(
     dtype: DType,
     count: usize,
@@ -205,7 +220,7 @@ impl Case {
     /// Compares `expected` with exact arithmetic on decoded weights and activations: each of the few roundings of a run costs at
     /// most 2^-24 of the sum of magnitudes.
     pub(super) fn check_against_f64(&self) {
-        let steps = if self.dtype.is_quantised() { 2 * self.columns / 32 + 4 } else { self.columns };
+        let steps = if self.dtype.is_quantised() { 3 * self.columns / 32 + 4 } else { self.columns };
         for (token, x) in self.input.chunks_exact(self.columns).enumerate() {
             let x: Vec<f64> = if self.dtype.is_quantised() {
                 let values =
@@ -233,7 +248,7 @@ impl Case {
         let of = |part: super::reference::Part| -> [f64; 32] {
             std::array::from_fn(|i| {
                 let weight = f64::from(part.weights[i]) * f64::from(part.factors[i / 16]);
-                let minimum = f64::from(part.minimum.unwrap_or(0.0));
+                let minimum = part.minimum.map_or(0.0, |minimum| f64::from(minimum.of_column(i)));
                 (f64::from(part.scale) * weight).abs() + minimum.abs()
             })
         };

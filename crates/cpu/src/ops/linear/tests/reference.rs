@@ -2,8 +2,8 @@
 
 use minfer_tensor::DType;
 use minfer_tensor::blocks::{
-    codebook, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, q4_0, q4_1,
-    q4_k, q5_0, q5_1, q6_k, q8_0,
+    codebook, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4, q2_k, q3_k,
+    q4_0, q4_1, q4_k, q5_0, q5_1, q5_k, q6_k, q8_0, q8_k, tq1_0, tq2_0,
 };
 
 /// 32 columns of a row: signed weights, the factor of each half, the scale and the minimum.
@@ -11,7 +11,23 @@ pub(super) struct Part {
     pub(super) weights: [i32; 32],
     pub(super) factors: [f32; 2],
     pub(super) scale: f32,
-    pub(super) minimum: Option<f32>,
+    pub(super) minimum: Option<Minimum>,
+}
+
+/// What is added to every weight of a run.
+#[derive(Clone, Copy)]
+pub(super) enum Minimum {
+    Whole(f32),
+    Halves([f32; 2]),
+}
+
+impl Minimum {
+    pub(super) fn of_column(self, column: usize) -> f32 {
+        match self {
+            Minimum::Whole(minimum) => minimum,
+            Minimum::Halves(minimums) => minimums[column / 16],
+        }
+    }
 }
 
 /// A row of a quantised type, taken apart by its decoder's own crate.
@@ -28,7 +44,7 @@ fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
         }
         DType::Q4_1 => {
             let block = q4_1::unpack(block.try_into().unwrap());
-            simple(block.quants.map(i32::from), block.d(), Some(block.m()))
+            simple(block.quants.map(i32::from), block.d(), Some(Minimum::Whole(block.m())))
         }
         DType::Q5_0 => {
             let block = q5_0::unpack(block.try_into().unwrap());
@@ -36,7 +52,7 @@ fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
         }
         DType::Q5_1 => {
             let block = q5_1::unpack(block.try_into().unwrap());
-            simple(block.quants.map(i32::from), block.d(), Some(block.m()))
+            simple(block.quants.map(i32::from), block.d(), Some(Minimum::Whole(block.m())))
         }
         DType::Q8_0 => {
             let block = q8_0::unpack(block.try_into().unwrap());
@@ -48,9 +64,59 @@ fn parts_of_block(dtype: DType, block: &[u8]) -> Vec<Part> {
                 weights: quants.map(i32::from),
                 factors: [1.0, 1.0],
                 scale: block.d() * f32::from(block.scales[sub]),
-                minimum: Some(-(block.dmin() * f32::from(block.mins[sub]))),
+                minimum: Some(Minimum::Whole(-(block.dmin() * f32::from(block.mins[sub])))),
             };
             block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::Q2_K => {
+            let block = q2_k::unpack(block.try_into().unwrap());
+            let part = |(run, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(i32::from),
+                factors: [0, 1].map(|half| f32::from(block.scales[2 * run + half])),
+                scale: block.d(),
+                minimum: Some(Minimum::Halves(
+                    [0, 1].map(|half| -(block.dmin() * f32::from(block.mins[2 * run + half]))),
+                )),
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::Q3_K => {
+            let block = q3_k::unpack(block.try_into().unwrap());
+            let part = |(run, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(|q| i32::from(q) - 4),
+                factors: [0, 1].map(|half| f32::from(block.scales[2 * run + half])),
+                scale: block.d(),
+                minimum: None,
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::Q5_K => {
+            let block = q5_k::unpack(block.try_into().unwrap());
+            let part = |(sub, quants): (usize, &[u8; 32])| Part {
+                weights: quants.map(i32::from),
+                factors: [1.0, 1.0],
+                scale: block.d() * f32::from(block.scales[sub]),
+                minimum: Some(Minimum::Whole(-(block.dmin() * f32::from(block.mins[sub])))),
+            };
+            block.quants.as_chunks().0.iter().enumerate().map(part).collect()
+        }
+        DType::Q8_K => {
+            let block = q8_k::unpack(block.try_into().unwrap());
+            let part = |quants: &[i8; 32]| Part {
+                weights: quants.map(i32::from),
+                factors: [1.0, 1.0],
+                scale: block.d(),
+                minimum: None,
+            };
+            block.quants.as_chunks().0.iter().map(part).collect()
+        }
+        DType::TQ1_0 => {
+            let block = tq1_0::unpack(block.try_into().unwrap());
+            ternary(block.quants, block.d())
+        }
+        DType::TQ2_0 => {
+            let block = tq2_0::unpack(block.try_into().unwrap());
+            ternary(block.quants, block.d())
         }
         DType::Q6_K => {
             let block = q6_k::unpack(block.try_into().unwrap());
@@ -102,6 +168,17 @@ fn superblock(block: &codebook::Unpacked, codebook: &codebook::Codebook) -> Vec<
     block.indices.as_chunks().0.iter().enumerate().map(part).collect()
 }
 
+/// Ternary quants, sixteenfold.
+fn ternary(quants: [u8; 256], d: f32) -> Vec<Part> {
+    let part = |quants: &[u8; 32]| Part {
+        weights: quants.map(|q| 16 * (i32::from(q) - 1)),
+        factors: [1.0, 1.0],
+        scale: d / 16.0,
+        minimum: None,
+    };
+    quants.as_chunks().0.iter().map(part).collect()
+}
+
 /// 32 columns of activations, quantised.
 pub(super) struct Quants {
     pub(super) values: [i32; 32],
@@ -126,9 +203,14 @@ pub(super) fn dot(weights: &[Part], x: &[Quants]) -> f32 {
         let high = w.factors[1] * half(16..32) as f32;
         let dot = w.factors[0].mul_add(half(0..16) as f32, high);
         sum = dot.mul_add(w.scale * x.scale, sum);
-        if let Some(minimum) = w.minimum {
-            let scaled_sum = x.values.iter().sum::<i32>() as f32 * x.scale;
-            sum = minimum.mul_add(scaled_sum, sum);
+        let scaled_sum = |values: &[i32]| values.iter().sum::<i32>() as f32 * x.scale;
+        match w.minimum {
+            None => {}
+            Some(Minimum::Whole(minimum)) => sum = minimum.mul_add(scaled_sum(&x.values), sum),
+            Some(Minimum::Halves([low, high])) => {
+                sum = low.mul_add(scaled_sum(&x.values[..16]), sum);
+                sum = high.mul_add(scaled_sum(&x.values[16..]), sum);
+            }
         }
     }
     sum
