@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use minfer_formats::gguf;
 use minfer_models::{Model, ModelOptions};
-use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, Tokenizer, builtin_template};
+use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, PreTokenizerInfo, Tokenizer, builtin_template};
 
 use crate::LoadError;
 use crate::vocabulary::{CHAT_TEMPLATE, tokenizer_spec};
@@ -63,6 +63,10 @@ impl ModelFile {
     /// # Errors
     /// The file has none that this build knows, or one that is not sound.
     pub fn tokenizer(&self, pre: Option<&str>) -> Result<Tokenizer, LoadError> {
+        // A name that was given is checked also where the file's family has no use for it.
+        pre.map(PreTokenizerInfo::named)
+            .transpose()
+            .map_err(|cause| LoadError::Tokenizer { path: self.name(), cause })?;
         let spec = tokenizer_spec(self.file.metadata(), pre)?;
         Tokenizer::new(spec).map_err(|cause| LoadError::Tokenizer { path: self.name(), cause })
     }

@@ -3,7 +3,7 @@
 
 use super::bpe::{Merger, Merges, NO_TOKEN};
 use super::kind::Kind;
-use super::pre::PreTokenizer;
+use super::pre::{PreTokenizer, PreTokenizerInfo};
 use super::text_ids::TextIds;
 use super::vocabulary::{self, Vocabulary};
 use super::{TokenType, TokenizerError, TokenizerSpec};
@@ -30,7 +30,7 @@ impl Bpe {
         spec: &TokenizerSpec,
         vocabulary: &Vocabulary,
     ) -> Result<Self, TokenizerError> {
-        let info = PreTokenizer::info(&spec.pre)?;
+        let info = PreTokenizerInfo::named(&spec.pre)?;
         let by_character = kind == Kind::Characters;
         let [first, second] = match by_character {
             true => [TokenType::Byte, TokenType::Normal],

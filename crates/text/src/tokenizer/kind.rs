@@ -1,6 +1,6 @@
 //! The families of algorithms.
 
-use super::pre::{Alphabet, PreTokenizer};
+use super::pre::{Alphabet, PreTokenizerInfo};
 use super::{TokenizerError, TokenizerSpec};
 
 /// How a vocabulary encodes.
@@ -34,7 +34,7 @@ impl Kind {
     /// The family that `spec` names.
     pub(super) fn of(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
         Ok(match spec.model.as_str() {
-            "gpt2" => match PreTokenizer::info(&spec.pre)?.alphabet {
+            "gpt2" => match PreTokenizerInfo::named(&spec.pre)?.alphabet {
                 Alphabet::Bytes => Self::ByteLevel,
                 Alphabet::Marked => Self::Characters,
             },
@@ -67,7 +67,7 @@ impl Kind {
             Self::SentencePiece => (true, false),
             Self::WordPiece => (true, true),
             Self::Unigram => (false, true),
-            Self::ByteLevel | Self::Characters => (PreTokenizer::info(&spec.pre)?.adds_bos, false),
+            Self::ByteLevel | Self::Characters => (PreTokenizerInfo::named(&spec.pre)?.adds_bos, false),
             Self::Rwkv => (false, false),
         };
         spec.add_bos = spec.add_bos.or(Some(adds_bos && spec.bos.is_some()));

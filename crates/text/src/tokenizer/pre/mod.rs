@@ -13,7 +13,6 @@ pub use table::{Alphabet, PRE_TOKENIZERS, PreTokenizerInfo};
 
 use fancy_regex::Regex;
 
-use super::TokenizerError;
 use classes::{CharClass, CharClasses};
 use rules::Pass;
 use scan::Words;
@@ -37,14 +36,6 @@ enum Step {
 }
 
 impl PreTokenizer {
-    /// The row of the table for `name`.
-    pub(super) fn info(name: &str) -> Result<&'static PreTokenizerInfo, TokenizerError> {
-        PRE_TOKENIZERS.iter().find(|info| info.name == name).ok_or_else(|| {
-            let names: Vec<&str> = PRE_TOKENIZERS.iter().map(|info| info.name).collect();
-            TokenizerError::UnknownPre { name: name.to_owned(), supported: names.join(", ") }
-        })
-    }
-
     /// Compiles the rules of a row.
     pub(super) fn new(info: &PreTokenizerInfo) -> Self {
         Self { passes: info.passes.iter().map(Step::new).collect(), classes: CharClasses::new() }

@@ -1,6 +1,7 @@
 //! Which rules and flags belong to which name.
 
 use super::rules::{self, Pass};
+use crate::TokenizerError;
 
 /// One name of a pre-tokenizer and what it stands for.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +27,18 @@ pub enum Alphabet {
 }
 
 impl PreTokenizerInfo {
+    /// The row of `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::UnknownPre`], which tells the known names.
+    pub fn named(name: &str) -> Result<&'static Self, TokenizerError> {
+        PRE_TOKENIZERS.iter().find(|info| info.name == name).ok_or_else(|| {
+            let names: Vec<&str> = PRE_TOKENIZERS.iter().map(|info| info.name).collect();
+            TokenizerError::UnknownPre { name: name.to_owned(), supported: names.join(", ") }
+        })
+    }
+
     const fn new(name: &'static str, passes: &'static [Pass]) -> Self {
         Self { name, whole_words: false, adds_bos: false, alphabet: Alphabet::Bytes, passes }
     }

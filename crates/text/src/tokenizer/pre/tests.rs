@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 fn words<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
     let mut words = Vec::new();
-    PreTokenizer::new(PreTokenizer::info(name).unwrap()).split(text, |word| words.push(word));
+    PreTokenizer::new(PreTokenizerInfo::named(name).unwrap()).split(text, |word| words.push(word));
     words
 }
 
@@ -56,7 +56,7 @@ fn the_wide_space_is_a_space() {
 
 #[test]
 fn unknown_names_are_told_with_the_way_out() {
-    let message = PreTokenizer::info("nonsense").unwrap_err().to_string();
+    let message = PreTokenizerInfo::named("nonsense").unwrap_err().to_string();
     for part in ["nonsense", "--tokenizer-pre", "qwen2", "tekken"] {
         assert!(message.contains(part), "{message}");
     }

@@ -116,6 +116,17 @@ fn text_merges_into_no_control_or_byte_token() {
 }
 
 #[test]
+fn marked_text_has_one_bos_and_its_broken_specials_are_text() {
+    let mark = '\u{f0000}';
+    let tokenizer = &*PREFIXED;
+    assert_eq!(tokenizer.encode_marked("a</s>", mark), [1, SPACE_A, 2]);
+    assert_eq!(tokenizer.encode_marked("<s>a</s>", mark), [1, SPACE_A, 2]);
+    let ids = tokenizer.encode_marked("<s>a<\u{f0000}/s></s>", mark);
+    assert_eq!(ids.iter().filter(|&&id| id == 2).count(), 1);
+    assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), "a</s>");
+}
+
+#[test]
 fn one_bos_by_default_if_there_is_one() {
     assert!(bare(LETTERS).adds_bos() && !bare(LETTERS).adds_eos());
     let mut spec = spec(LETTERS);
