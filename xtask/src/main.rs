@@ -4,11 +4,13 @@
 
 mod ci;
 mod compare;
+mod docs;
 mod models;
 mod mutants;
 mod peer;
 mod size;
 mod spec;
+mod support;
 mod test;
 mod workspace;
 
@@ -31,6 +33,7 @@ enum Command {
     FetchModels(models::Args),
     Compare(compare::Args),
     Size(size::Args),
+    Docs(docs::Args),
     Mutants(mutants::Args),
 }
 
@@ -51,6 +54,7 @@ fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::FetchModels(args) => models::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Size(args) => size::run(args),
+        Command::Docs(args) => docs::run(args),
         Command::Mutants(args) => mutants::run(args),
     }
 }

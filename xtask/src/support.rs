@@ -1,0 +1,133 @@
+//! The page of what is read and how it is verified.
+
+use std::fmt::Write;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use minfer_hub::CATALOG;
+use minfer_models::FAMILIES;
+use minfer_tensor::DType;
+use minfer_testkit::synthetic::{self, Value};
+use minfer_text::{BUILTIN_TEMPLATES, TOKENIZER_MODELS};
+
+use crate::workspace;
+
+/// Types whose blocks are verified otherwise than by recorded vectors.
+const OTHER_VECTORS: &[(&str, &str)] =
+    &[("Q8_K", "its own formula: the `gguf` package has no decoder for it")];
+
+/// The whole page.
+///
+/// # Errors
+/// A row of a table has no verification on record.
+pub(crate) fn page() -> Result<String> {
+    let sections = [families()?, types()?, tokenizers(), templates()?];
+    Ok(format!("{HEAD}{}", sections.concat()))
+}
+
+const HEAD: &str = "\
+# What minfer reads, and how it was verified
+
+Made by `cargo xtask docs` from the code's own tables; the CI checks that it is current.
+";
+
+fn families() -> Result<String> {
+    let mut text = String::from(
+        "\n## Families\n\nEach tiny model has log-probabilities recorded with llama.cpp, to which the engine's agree within 2e-5 on every \
+         instruction set; its bits\ndo not depend on threads, chunks, batch or instruction set (contract test). Real models are those of \
+         the catalogue.\n\n| family | recorded tiny models | real models |\n| --- | --- | --- |\n",
+    );
+    for family in FAMILIES {
+        let recorded: Vec<&str> = synthetic::Family::ALL
+            .iter()
+            .filter(|tiny| architecture(**tiny) == family.architecture)
+            .map(|tiny| tiny.name())
+            .collect();
+        ensure!(!recorded.is_empty(), "family {} has no recorded tiny model", family.architecture);
+        let real = CATALOG.iter().filter(|entry| entry.architecture == family.architecture);
+        let real: Vec<&str> = real.map(|entry| entry.name).collect();
+        row(&mut text, &[family.architecture, &recorded.join(", "), &real.join(", ")]);
+    }
+    Ok(text)
+}
+
+/// What the tiny model's file says that it is.
+fn architecture(tiny: synthetic::Family) -> String {
+    let metadata = tiny.model().metadata;
+    let value = metadata.into_iter().find(|(key, _)| key == "general.architecture");
+    match value {
+        Some((_, Value::Text(name))) => name,
+        _ => String::new(),
+    }
+}
+
+fn types() -> Result<String> {
+    let mut text = String::from(
+        "\n## Types of weights\n\nDecoders are compared with the `gguf` Python package on recorded random blocks, bit for bit. Kernels are \
+         compared with f64 sums over the decoded\nweights, and a tiny model's logits are recorded (`crates/minfer/tests/bits.json`) and take \
+         part in the contract test.\n\n| type | weights of a block | bytes of a block | decoder | kernels |\n| --- | --- | --- | --- | --- |\n",
+    );
+    let bits = read("crates/minfer/tests/bits.json")?;
+    let bits: serde_json::Value = serde_json::from_str(&bits).context("bits.json is not JSON")?;
+    for dtype in DType::ALL.into_iter().filter(|dtype| !matches!(dtype, DType::I32 | DType::U32)) {
+        let name = dtype.name();
+        ensure!(!bits[format!("{name} f16")].is_null(), "type {name} has no recorded bits");
+        let (len, bytes) = (dtype.block_len().to_string(), dtype.block_bytes().to_string());
+        row(&mut text, &[name, &len, &bytes, decoder(name)?, "contract, recorded bits"]);
+    }
+    Ok(text)
+}
+
+fn decoder(name: &str) -> Result<&'static str> {
+    if let Some((_, how)) = OTHER_VECTORS.iter().find(|(known, _)| *known == name) {
+        return Ok(how);
+    }
+    let path = format!("crates/tensor/tests/vectors/{}.txt", name.to_ascii_lowercase());
+    ensure!(workspace::root().join(&path).is_file(), "type {name} has no recorded blocks in {path}");
+    Ok("vectors of the `gguf` package")
+}
+
+fn tokenizers() -> String {
+    let mut text = String::from(
+        "\n## Tokenizers\n\nToken ids are compared with ones that were recorded with llama.cpp. An unknown pre-tokenizer is \
+         refused with the names of those that are read.\n\n| `tokenizer.ggml.model` | what it is |\n| --- | --- |\n",
+    );
+    for (name, what) in TOKENIZER_MODELS {
+        row(&mut text, &[name, what]);
+    }
+    text
+}
+
+fn templates() -> Result<String> {
+    let references = read("crates/text/data/templates/references.json")?;
+    let references: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&references).context("references.json is not JSON")?;
+    let mut text = String::from(
+        "\n## Chat templates\n\nTemplates of real models are rendered with a fixed set of conversations and compared with Python's jinja2, byte \
+         for byte: those of llama.cpp's\nsource package and those inside the catalogue's files. Where a template refuses a conversation, minfer \
+         refuses it with the same words; where\nPython itself fails inside the template, there is nothing to compare.\n\n| template | equal | \
+         refused | Python fails |\n| --- | --- | --- | --- |\n",
+    );
+    for (name, template) in &references {
+        let outcomes =
+            template["renderings"].as_object().with_context(|| format!("{name}: no renderings"))?;
+        let count = |mark: Option<char>| {
+            let begins = |value: &&serde_json::Value| value.as_str().and_then(|text| text.chars().next());
+            let is = |value: &&serde_json::Value| begins(value).filter(|first| "!?".contains(*first)) == mark;
+            outcomes.values().filter(is).count().to_string()
+        };
+        row(&mut text, &[name, &count(None), &count(Some('!')), &count(Some('?'))]);
+    }
+    let names: Vec<String> = BUILTIN_TEMPLATES.iter().map(|(name, _)| format!("`{name}`")).collect();
+    writeln!(text, "\nFormats by name, for `--chat-template`: {}.", names.join(", "))?;
+    Ok(text)
+}
+
+fn row(text: &mut String, cells: &[&str]) {
+    text.push_str(&format!("| {} |\n", cells.join(" | ")));
+}
+
+fn read(path: &str) -> Result<String> {
+    let path = workspace::root().join(path);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
