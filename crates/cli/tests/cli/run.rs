@@ -106,6 +106,20 @@ fn templates_are_files_or_texts() {
 }
 
 #[test]
+fn named_templates_of_a_file_come_before_formats() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    model.set("tokenizer.chat_template.tool_use", "the the the");
+    model.set("tokenizer.chat_template.chatml", "the");
+    place.write("tiny.gguf", model.to_bytes());
+    let run =
+        |name: &str| place.minfer(&["run", "tiny.gguf", "x", "-n", "0", "--json", "--chat-template", name]);
+    let tokens = |name: &str| run(name).json()["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert!(tokens("tool_use") > tokens("chatml"));
+    has(&run("rag").failure(), &["\"rag\"", "llama3", "of this file: tool_use, chatml"]);
+}
+
+#[test]
 fn prompts_that_are_none() {
     let place = Place::with(Family::Llama);
     let run = |words: &[&str]| place.minfer(&[&["run", "tiny.gguf"], words].concat());

@@ -16,11 +16,13 @@ pub struct Message {
     pub role: String,
     /// The text, or `null`, or a list of parts. A list that holds only parts
     /// of type `text` reaches the template as their texts on lines of their
-    /// own; any other list as it is.
+    /// own, any other list as it is. A template that prints only lists is
+    /// given a text as a list of one part.
     pub content: Json,
     /// Everything else: `name`, `tool_calls`, `tool_call_id`,
     /// `reasoning_content`. Arguments of tool calls that are given as JSON
-    /// text reach the template as the object they spell.
+    /// text reach the template as the object they spell; a template that
+    /// prints them only as text is given JSON text.
     pub fields: Map<String, Json>,
 }
 
