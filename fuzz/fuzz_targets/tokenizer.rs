@@ -129,7 +129,9 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
     (spec.add_space_prefix, spec.lowercase, spec.strip_accents) =
         (input.flags[0], input.flags[1], input.flags[2]);
     spec.remove_extra_whitespaces = input.flags[3] == Some(true);
-    spec.right_stripping = input.merges.iter().map(|(id, _)| u32::from(*id)).collect();
+    if input.flags[0] == Some(true) {
+        spec.right_stripping = input.merges.iter().map(|(id, _)| u32::from(*id)).collect();
+    }
     let mut respelled = false;
     for (text, kind) in &input.tokens {
         respelled |= spec.tokens.contains(text);
@@ -147,12 +149,10 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
     let id = |at: usize| input.named[at].map(u32::from);
     (spec.bos, spec.eos, spec.eot, spec.eom, spec.unk, spec.pad) = (id(0), id(1), id(2), id(3), id(4), id(5));
     (spec.add_bos, spec.add_eos) = (input.add[0], input.add[1]);
-    (
-        spec,
-        byte_level
-            && input.bytes_have_tokens
-            && spec.right_stripping.is_empty()
-            && !respelled
-            && input.raw_merges.is_empty(),
-    )
+    let keeps_bytes = byte_level
+        && input.bytes_have_tokens
+        && spec.right_stripping.is_empty()
+        && !respelled
+        && input.raw_merges.is_empty();
+    (spec, keeps_bytes)
 }
