@@ -22,8 +22,20 @@ fn synthetic_file(mut model: synthetic::ModelFile) -> ModelFile {
     ModelFile::from_bytes(model.to_bytes()).expect("a sound file")
 }
 
-/// Compares each variant with the plain one, over the prompt's first `positions`.
+/// Compares each variant with the plain one.
 fn check(name: &str, file: &ModelFile, format: KvFormat, prompt: &[u32], variants: &[Variant]) {
+    check_portable(name, file, format, prompt, variants, prompt.len());
+}
+
+/// As [`check`], but portable code, which is slow, only sees the prompt's first `portable` tokens.
+fn check_portable(
+    name: &str,
+    file: &ModelFile,
+    format: KvFormat,
+    prompt: &[u32],
+    variants: &[Variant],
+    portable: usize,
+) {
     let expected = logits(file, format, prompt, Variant { isa: Isa::best(), ..Variant::PLAIN });
     assert!(
         expected.iter().all(|&bits| f32::from_bits(bits).is_finite()),
@@ -31,8 +43,9 @@ fn check(name: &str, file: &ModelFile, format: KvFormat, prompt: &[u32], variant
     );
     let width = expected.len() / prompt.len();
     for &variant in variants {
-        let found = logits(file, format, prompt, variant);
-        assert_eq!(found.len(), expected.len());
+        let seen = if variant.isa == Isa::Scalar { &prompt[..portable] } else { prompt };
+        let found = logits(file, format, seen, variant);
+        assert_eq!(found.len(), seen.len() * width);
         if let Some(index) = (0..found.len()).find(|&index| found[index] != expected[index]) {
             let (position, token) = (index / width, index % width);
             let [found, expected] = [found[index], expected[index]].map(f32::from_bits);
@@ -109,7 +122,7 @@ fn every_family_and_format() {
             _ => &[KvFormat::F16],
         };
         for &format in formats {
-            check(family.name(), &file, format, &prompt(260, POSITIONS), &sample());
+            check_portable(family.name(), &file, format, &prompt(260, POSITIONS), &sample(), 150);
         }
     }
 }
@@ -118,7 +131,7 @@ fn every_family_and_format() {
 fn every_weight_type() {
     for dtype in DType::ALL.into_iter().filter(|dtype| !matches!(dtype, DType::I32 | DType::U32)) {
         let file = synthetic_file(synthetic::quantised(dtype));
-        check(dtype.name(), &file, KvFormat::F16, &prompt(260, 300), &sample());
+        check_portable(dtype.name(), &file, KvFormat::F16, &prompt(260, 300), &sample(), 70);
     }
 }
 
