@@ -367,7 +367,7 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
     GeluTanh,
-    /// The same with argument and result rounded to f16, and x itself from 10 on: llama.cpp's table, which the measurements of
+    /// The same with argument and result rounded to f16, x itself from 10 on and 0 up to -10: llama.cpp's table, which the measurements of
     /// models with GELU are made with.
     GeluHalf,
 }

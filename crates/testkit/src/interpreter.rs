@@ -364,7 +364,7 @@ fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluTanh => gelu_tanh(x),
-        Activation::GeluHalf if x >= 10.0 => x,
+        Activation::GeluHalf if x.abs() >= 10.0 => x.max(0.0),
         Activation::GeluHalf => round_to(KvFormat::F16, gelu_tanh(round_to(KvFormat::F16, x))),
     }
 }
