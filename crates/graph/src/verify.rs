@@ -399,7 +399,8 @@ fn check_norm(spec: &NormSpec, input: &TensorDesc, weights: &[WeightDesc]) -> Re
     ensure(eps >= 0.0 && eps.is_finite(), || format!("eps is {eps}"))?;
     for (role, id) in [("norm weight", spec.weight), ("norm bias", spec.bias)] {
         if let Some(id) = id {
-            vector(role, weights, id, width / spec.groups)?;
+            let each = weights.get(id.0 as usize).is_some_and(|weight| weight.dims == [width]);
+            vector(role, weights, id, if each { width } else { width / spec.groups })?;
         }
     }
     Ok(())

@@ -233,7 +233,10 @@ fn norm(spec: &NormSpec, x: &Matrix, weight: &dyn Fn(WeightId) -> Vec<f64>) -> M
     let factors = spec.weight.map(weight);
     let summands = spec.bias.map(weight);
     let mut result = x.clone();
-    for group in result.data.chunks_exact_mut(size) {
+    // Values for a group serve all groups.
+    let at =
+        |values: &Option<Vec<f64>>, index: usize| values.as_ref().map(|values| values[index % values.len()]);
+    for (number, group) in result.data.chunks_exact_mut(size).enumerate() {
         let mean = match spec.kind {
             NormKind::Rms => 0.0,
             NormKind::Layer => group.iter().sum::<f64>() / size as f64,
@@ -241,8 +244,9 @@ fn norm(spec: &NormSpec, x: &Matrix, weight: &dyn Fn(WeightId) -> Vec<f64>) -> M
         let square = group.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / size as f64;
         let root = (square + f64::from(spec.eps.get())).sqrt();
         for (index, x) in group.iter_mut().enumerate() {
-            let factor = factors.as_ref().map_or(1.0, |factors| factors[index]);
-            let summand = summands.as_ref().map_or(0.0, |summands| summands[index]);
+            let index = number % spec.groups as usize * size + index;
+            let factor = at(&factors, index).unwrap_or(1.0);
+            let summand = at(&summands, index).unwrap_or(0.0);
             *x = (*x - mean) / root * factor + summand;
         }
     }

@@ -13,7 +13,7 @@ use crate::arch::{Isa, Kernel, Simd};
 use crate::math::{load_padded, store_part};
 use crate::threads::Rows;
 
-/// A normalisation with its weights, each as long as a group.
+/// A normalisation with its weights, each as long as a group, for all groups, or as a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Norm<'a> {
     /// Formula.
@@ -51,7 +51,9 @@ impl Norm<'_> {
         assert_eq!(input.width(), output.width(), "width of a norm");
         assert!(groups > 0 && input.width().is_multiple_of(groups), "{groups} groups of {}", input.width());
         let size = input.width() / groups;
-        let fits = |values: Option<&[f32]>| values.is_none_or(|values| values.len() == size);
+        let fits = |values: Option<&[f32]>| {
+            values.is_none_or(|values| values.len() == size || values.len() == input.width())
+        };
         assert!(fits(self.weight) && fits(self.bias), "weights of a norm over {size}");
     }
 }
@@ -102,13 +104,14 @@ fn norm_group<S: Simd>(
 ) {
     let (mean, scale) = statistics(simd, norm.spec, &input.row(row)[columns.clone()]);
     let (mean, scale) = (simd.splat(mean), simd.splat(scale));
+    let own = |values: &'_ [f32]| if values.len() > columns.len() { columns.start } else { 0 };
     for part in chunks(columns.len()) {
         let place = columns.start + part.start..columns.start + part.end;
         let x = load_padded(simd, &input.row(row)[place.clone()]);
         let x = if norm.spec.kind == NormKind::Layer { simd.sub(x, mean) } else { x };
         let x = simd.mul(x, scale);
-        let weight = norm.weight.map(|weight| load_padded(simd, &weight[part.clone()]));
-        let bias = norm.bias.map(|bias| load_padded(simd, &bias[part.clone()]));
+        let weight = norm.weight.map(|weight| load_padded(simd, &weight[own(weight)..][part.clone()]));
+        let bias = norm.bias.map(|bias| load_padded(simd, &bias[own(bias)..][part.clone()]));
         let y = match (weight, bias) {
             (None, None) => x,
             (Some(weight), None) => simd.mul(x, weight),
@@ -166,7 +169,8 @@ mod tests {
     fn truth(norm: &Norm<'_>, x: &[f32]) -> Vec<f64> {
         let size = x.len() / norm.spec.groups as usize;
         x.chunks(size)
-            .flat_map(|x| {
+            .enumerate()
+            .flat_map(|(group, x)| {
                 let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
                 let mean = match norm.spec.kind {
                     NormKind::Rms => 0.0,
@@ -174,8 +178,11 @@ mod tests {
                 };
                 let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / size as f64;
                 let scale = 1.0 / (variance + f64::from(norm.spec.eps.get())).sqrt();
-                let weight = |i: usize| norm.weight.map_or(1.0, |weight| f64::from(weight[i]));
-                let bias = |i: usize| norm.bias.map_or(0.0, |bias| f64::from(bias[i]));
+                let weight = |i: usize| {
+                    norm.weight.map_or(1.0, |weight| f64::from(weight[(group * size + i) % weight.len()]))
+                };
+                let bias =
+                    |i: usize| norm.bias.map_or(0.0, |bias| f64::from(bias[(group * size + i) % bias.len()]));
                 (0..size).map(|i| (x[i] - mean) * scale * weight(i) + bias(i)).collect::<Vec<_>>()
             })
             .collect()
@@ -212,9 +219,16 @@ mod tests {
                 let spec = spec(kind, groups, 1e-5);
                 let size = width / groups as usize;
                 let (weight, bias) = (Numbers(5).vec(size, 2.0), Numbers(6).vec(size, 0.5));
-                for (weight, bias) in
-                    [(Some(&weight), None), (Some(&weight), Some(&bias)), (None, Some(&bias)), (None, None)]
-                {
+                let each = Numbers(7).vec(width, 2.0);
+                for (weight, bias) in [
+                    (Some(&weight), None),
+                    (Some(&weight), Some(&bias)),
+                    (None, Some(&bias)),
+                    (None, None),
+                    (Some(&each), None),
+                    (Some(&each), Some(&bias)),
+                    (None, Some(&each)),
+                ] {
                     let norm = Norm {
                         spec: &spec,
                         weight: weight.map(|weight| &weight[..]),
