@@ -11,6 +11,8 @@ fn tolerance(family: Family) -> f64 {
     match family {
         // Arguments of GELU near the middle of two f16 are rounded to one or the other.
         Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
+        // The engine that made the records computes GELU in f16.
+        Family::Gpt2 | Family::Phi2 | Family::Starcoder2 | Family::Falcon | Family::Falcon40b => 2e-3,
         _ => 2e-5,
     }
 }

@@ -17,11 +17,14 @@ pub struct Family {
     pub graph: fn(&Hyperparams, &Present) -> Program,
 }
 
-/// A family's row: its name and the module of its functions are the same word.
+/// A family's row: its name and the module of its functions are the same word, where the name is one.
 macro_rules! family {
     ($name:ident) => {
+        family!($name, stringify!($name))
+    };
+    ($name:ident, $architecture:expr) => {
         Family {
-            architecture: stringify!($name),
+            architecture: $architecture,
             hyperparameters: arch::$name::hyperparameters,
             tensors: arch::$name::tensors,
             graph: arch::$name::graph,
@@ -42,6 +45,16 @@ pub const FAMILIES: &[Family] = &[
     family!(olmo2),
     family!(smollm3),
     family!(glm4),
+    family!(gpt2),
+    family!(phi2),
+    family!(starcoder2),
+    family!(stablelm),
+    family!(falcon),
+    family!(command_r, "command-r"),
+    family!(cohere2),
+    family!(internlm2),
+    family!(minicpm),
+    family!(exaone4),
 ];
 
 impl Family {

@@ -143,7 +143,7 @@ fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(Present, u6
     let (mut present, mut parameters) = (Present::default(), 0);
     for rule in rules {
         let Some(tensor) = file.tensor(&rule.name) else {
-            if rule.optional {
+            if rule.optional || rule.instead.as_ref().is_some_and(|name| file.tensor(name).is_some()) {
                 continue;
             }
             return Err(ModelError::MissingTensor { name: rule.name.clone(), wanted: rule.shape.clone() });

@@ -105,11 +105,36 @@ impl LayerRules<'_, '_> {
         self.linear("attn_qkv", rows, width).attention_output()
     }
 
+    /// One projection to Q, K and V or three, and the one back.
+    #[must_use]
+    pub fn any_attention(self) -> Self {
+        let joint = self.name("attn_qkv.weight");
+        let first = self.rules.rules.len();
+        let layer = self.attention();
+        for rule in &mut layer.rules.rules[first..first + 6] {
+            rule.instead = Some(joint.clone());
+        }
+        let rows = layer.projections().iter().sum();
+        let width = layer.rules.hyperparams.width;
+        layer.linear("attn_qkv", rows, width).optional("attn_qkv.weight")
+    }
+
     /// Norms of Q and K: of each head.
     #[must_use]
     pub fn head_norms(self) -> Self {
         let dim = self.rules.hyperparams.k_dim;
         self.vector("attn_q_norm", dim).vector("attn_k_norm", dim)
+    }
+
+    /// Norms of Q and K: of each head, with factors of its own, which a file may lack.
+    #[must_use]
+    pub fn norms_of_each_head(self) -> Self {
+        let Hyperparams { heads, kv_heads, k_dim, .. } = *self.rules.hyperparams;
+        for (local, heads) in [("attn_q_norm.weight", heads), ("attn_k_norm.weight", kv_heads)] {
+            let rule = TensorRule { shape: vec![heads, k_dim], ..TensorRule::vector(self.name(local), 0) };
+            self.rules.rules.push(rule.optional());
+        }
+        self
     }
 
     /// Norms of Q and K: of all heads of a row together.

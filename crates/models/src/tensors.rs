@@ -18,6 +18,8 @@ pub struct TensorRule {
     pub usage: TensorUse,
     /// Whether a file may lack it.
     pub optional: bool,
+    /// A tensor that takes its place: a file that has that one may lack this one.
+    pub instead: Option<String>,
 }
 
 /// How a tensor is used.
@@ -39,12 +41,13 @@ impl TensorRule {
             shape: vec![rows, columns],
             usage: TensorUse::Matrix,
             optional: false,
+            instead: None,
         }
     }
 
     /// A vector that must be there.
     pub fn vector(name: impl Into<String>, len: u32) -> TensorRule {
-        TensorRule { name: name.into(), shape: vec![len], usage: TensorUse::Vector, optional: false }
+        TensorRule { shape: vec![len], usage: TensorUse::Vector, ..TensorRule::matrix(name, 0, 0) }
     }
 
     /// A vector of numbers that go into the graph.
@@ -88,7 +91,12 @@ pub struct Present {
 impl Present {
     /// Takes up a tensor that was checked against its rule.
     pub fn insert(&mut self, rule: &TensorRule, dtype: DType) {
-        let weight = WeightDesc { name: rule.name.clone(), dtype, dims: rule.shape.clone() };
+        // Factors of norms may be stored as one row for each head; a norm takes them as one vector.
+        let dims = match rule.usage {
+            TensorUse::Vector => vec![rule.shape.iter().product()],
+            TensorUse::Matrix | TensorUse::Constant => rule.shape.clone(),
+        };
+        let weight = WeightDesc { name: rule.name.clone(), dtype, dims };
         self.tensors.insert(rule.name.clone(), weight);
     }
 

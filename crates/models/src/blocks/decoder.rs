@@ -66,15 +66,41 @@ pub fn residual(
     scope.graph.add(x, result)
 }
 
+/// A layer of attention, then another part, each between its norms.
+pub fn layer(
+    scope: &mut Scope<'_, '_>,
+    x: ValueId,
+    [attention_norms, mlp_norms]: [Norms<'_>; 2],
+    mlp: impl FnOnce(&mut Scope<'_, '_>, ValueId) -> ValueId,
+) -> ValueId {
+    let x = residual(scope, x, attention_norms, attention::causal);
+    residual(scope, x, mlp_norms, mlp)
+}
+
+/// A layer whose parts both read the row before it: `x + attention(norm(x)) + mlp(norm(x))`, with one norm for both or one for
+/// each.
+pub fn parallel_layer(
+    scope: &mut Scope<'_, '_>,
+    x: ValueId,
+    [attention_norm, mlp_norm]: [&str; 2],
+    mlp: impl FnOnce(&mut Scope<'_, '_>, ValueId) -> ValueId,
+) -> ValueId {
+    let input = norm::row(scope, x, attention_norm);
+    let mixed = attention::causal(scope, input);
+    let input = if mlp_norm == attention_norm { input } else { norm::row(scope, x, mlp_norm) };
+    let fed = mlp(scope, input);
+    let sum = scope.graph.add(mixed, fed);
+    scope.graph.add(x, sum)
+}
+
 /// A layer of attention, then a gated feed-forward part, each between its norms.
 pub fn gated_layer(
     scope: &mut Scope<'_, '_>,
     x: ValueId,
-    [attention_norms, mlp_norms]: [Norms<'_>; 2],
+    norms: [Norms<'_>; 2],
     activation: Activation,
 ) -> ValueId {
-    let x = residual(scope, x, attention_norms, attention::causal);
-    residual(scope, x, mlp_norms, |scope, x| mlp::gated(scope, x, activation))
+    layer(scope, x, norms, |scope, x| mlp::gated(scope, x, activation))
 }
 
 /// Norms before attention and before the feed-forward part.

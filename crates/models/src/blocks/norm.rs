@@ -1,6 +1,6 @@
 //! Normalisation.
 
-use minfer_graph::{NormKind, NormSpec, ValueId};
+use minfer_graph::{NormSpec, ValueId};
 
 use super::Scope;
 
@@ -13,16 +13,14 @@ pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
     scope.graph.norm(x, NormSpec { kind, weight, bias, eps, groups: 1 }, &name)
 }
 
-/// Root mean square norm of each head of a row, or of the row, as long as the factors `{local}.weight` are; `x` itself if the
-/// file has none.
+/// The model's norm of each head of a row, or of the row, as long as the factors `{local}.weight` are; `x` itself if the
+/// file has none. Where the model's norms are of heads, a row of factors has those of each head.
 pub fn heads(scope: &mut Scope<'_, '_>, x: ValueId, local: &str, heads: u32) -> ValueId {
     let Some(weight) = scope.optional(&format!("{local}.weight")) else { return x };
-    let groups = if scope.graph.weight_rows(weight) == scope.graph.width(x) { 1 } else { heads };
-    let eps = scope.hyperparams.norm_eps.into();
+    let numbers = scope.hyperparams;
+    let of_row = scope.graph.weight_rows(weight) == scope.graph.width(x) && !numbers.attention.head_factors;
+    let groups = if of_row { 1 } else { heads };
+    let (kind, eps) = (numbers.norm_kind, numbers.norm_eps.into());
     let name = scope.name(local);
-    scope.graph.norm(
-        x,
-        NormSpec { kind: NormKind::Rms, weight: Some(weight), bias: None, eps, groups },
-        &name,
-    )
+    scope.graph.norm(x, NormSpec { kind, weight: Some(weight), bias: None, eps, groups }, &name)
 }

@@ -16,6 +16,8 @@ pub struct AttentionHyperparams {
     pub window_rope: Option<RopeHyperparams>,
     /// Layers whose queries and keys are rotated.
     pub rotated: LayerSet,
+    /// Whether norms of Q and K are of each head, also where every head has factors of its own.
+    pub head_factors: bool,
 }
 
 /// Attention to the latest positions.
@@ -61,6 +63,7 @@ impl AttentionHyperparams {
             window: None,
             window_rope: None,
             rotated: LayerSet::All,
+            head_factors: false,
         }
     }
 

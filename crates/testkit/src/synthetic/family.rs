@@ -1,6 +1,7 @@
 use super::file::ModelFile;
 use super::layers::{Maker, put_layer};
 use super::metadata::put_metadata;
+use super::parts::Parts;
 
 /// Lists the families once: variant, name, meaning.
 macro_rules! families {
@@ -50,6 +51,19 @@ families! {
     Olmo2 "olmo2" "olmo2: norms after each part only, norms of whole rows of q and k.",
     Smollm3 "smollm3" "smollm3: no rotation in the fourth layer.",
     Glm4 "glm4" "glm4: half of each head rotated, norms after each part, biases on q, k and v.",
+    Gpt2 "gpt2" "gpt2: learned positions, biases everywhere, joint q, k and v, GELU without a gate.",
+    Phi2 "phi2" "phi2: attention and feed-forward part side by side on one norm, half of each head rotated.",
+    Starcoder2 "starcoder2" "starcoder2: biases everywhere, GELU without a gate, tied output.",
+    Stablelm "stablelm" "stablelm: layer norms, a quarter of each head rotated.",
+    StablelmParallel "stablelm-parallel" "stablelm with its parts side by side and norms of heads with factors for each.",
+    Falcon "falcon" "falcon: one head of k and v, parts side by side, no biases of matrices.",
+    Falcon40b "falcon-40b" "falcon with a norm for each of its parts.",
+    CommandR "command-r" "command-r: layer norms without biases, parts side by side, a factor on logits.",
+    Cohere2 "cohere2" "cohere2: windows and rotation in three of four layers, neither in the fourth.",
+    Internlm2 "internlm2" "internlm2: llama by another name.",
+    Minicpm "minicpm" "minicpm: factors on embedding, residual and logits.",
+    Exaone4 "exaone4" "exaone4: norms after each part only, norms of heads.",
+    Exaone432b "exaone4-32b" "exaone4 with 64 layers: windows and rotation in three of four, neither in the fourth.",
 }
 
 /// Sizes of a model.
@@ -70,6 +84,11 @@ impl Family {
         let sizes = put_metadata(&mut model, self);
         // The seed is the sum of the name's characters.
         let mut maker = Maker::new(self.name().bytes().map(u32::from).sum());
+        if let Some(parts) = Parts::of(self) {
+            parts.put_tensors(&mut maker, &sizes);
+            model.tensors = maker.tensors;
+            return model;
+        }
         match self {
             Family::Llama3 => maker.drawn("rope_freqs.weight", &[sizes.head_dim / 2], 2.0, 5.0),
             Family::Phi3Long => {
@@ -98,6 +117,9 @@ impl Family {
                 "llama"
             }
             Family::Phi3 | Family::Phi3Long => "phi3",
+            Family::StablelmParallel => "stablelm",
+            Family::Falcon40b => "falcon",
+            Family::Exaone432b => "exaone4",
             other => other.name(),
         }
     }
@@ -111,6 +133,9 @@ impl Family {
             }
             Family::Gemma3 => Sizes { layers: 7, head_dim: 32, ..usual },
             Family::Qwen3 | Family::Gemma | Family::Gemma2 => Sizes { head_dim: 32, ..usual },
+            Family::Gpt2 | Family::Phi2 => Sizes { kv_heads: 4, ..usual },
+            Family::Falcon => Sizes { kv_heads: 1, ..usual },
+            Family::Exaone432b => Sizes { layers: 64, width: 32, head_dim: 8, feed_forward: 32, ..usual },
             _ => usual,
         }
     }

@@ -102,13 +102,19 @@ impl ModelFile {
         }
     }
 
-    /// Sets the context length, under the key of the model's architecture.
+    /// Sets the context length, under the key of the model's architecture; an embedding of positions repeats its rows, or loses
+    /// some.
     ///
     /// # Panics
     /// The model has none.
     pub fn set_context_length(&mut self, positions: u32) {
         let entry = self.metadata.iter_mut().find(|(name, _)| name.ends_with(".context_length"));
         entry.expect("a model has a context length").1 = positions.into();
+        if let Some(table) = self.tensors.iter_mut().find(|tensor| tensor.name == "position_embd.weight") {
+            let row = table.bytes.len() / table.dims[0];
+            table.dims[0] = positions as usize;
+            table.bytes = table.bytes.iter().copied().cycle().take(row * table.dims[0]).collect();
+        }
     }
 
     /// Takes a metadata key away.

@@ -3,6 +3,7 @@
 use super::Family;
 use super::family::Sizes;
 use super::file::{ModelFile, Value};
+use super::parts::Parts;
 
 const MERGES: [&str; 10] = ["t h", "th e", "i n", "e r", "a n", "Ġ the", "o n", "r e", "Ġ a", "in g"];
 
@@ -38,12 +39,18 @@ fn put_sizes(model: &mut ModelFile, family: Family, sizes: &Sizes) {
         _ => 10_000.0,
     };
     model.set(&own("rope.freq_base"), base);
-    model.set(&own("attention.layer_norm_rms_epsilon"), 1e-5);
+    let layer_norm = Parts::of(family).is_some_and(|parts| parts.layer_norm);
+    let eps = if layer_norm { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+    model.set(&own(eps), 1e-5);
     model.set("general.file_type", 0);
 }
 
 /// What only some families state.
 fn put_particulars(model: &mut ModelFile, family: Family, sizes: &Sizes) {
+    if let Some(parts) = Parts::of(family) {
+        parts.put_metadata(model, family);
+        return;
+    }
     let arch = family.architecture();
     let own = |key: &str| format!("{arch}.{key}");
     let head_dim = sizes.head_dim as u32;

@@ -9,6 +9,7 @@ mod file;
 mod layers;
 mod metadata;
 pub mod numpy;
+mod parts;
 mod quantised;
 mod reference;
 

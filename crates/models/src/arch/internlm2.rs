@@ -1,0 +1,29 @@
+//! internlm2: what llama is, by another name. InternLM 2 to 3.
+
+use minfer_graph::{Activation, NormKind, Program, RopePairs};
+
+use crate::blocks::decoder::{self, PRE_NORMS};
+use crate::hyperparams::Keys;
+use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+
+/// Reads and checks the metadata.
+///
+/// # Errors
+/// A key is missing or its value useless.
+pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
+    let keys = Keys::of(metadata, "internlm2");
+    keys.refuse_experts()?;
+    Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Rms)
+}
+
+/// The tensors.
+pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
+    Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
+}
+
+/// The program.
+pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
+    decoder::program(hyperparams, present, |scope, x| {
+        decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
+    })
+}

@@ -1,0 +1,43 @@
+//! minicpm: llama with constant factors on the embedding, on what each part adds, and (as a divisor) on logits. MiniCPM 1 and 2.
+
+use minfer_graph::{Activation, NormKind, Program, RopePairs};
+
+use crate::blocks::decoder::{self, PRE_NORMS};
+use crate::hyperparams::Keys;
+use crate::{Hyperparams, Metadata, ModelError, Present, Rules, Scales, TensorRule};
+
+/// Reads and checks the metadata.
+///
+/// # Errors
+/// A key is missing or its value useless.
+pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
+    let keys = Keys::of(metadata, "minicpm").with_long_rope();
+    keys.refuse_experts()?;
+    let mut numbers = Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Rms)?;
+    numbers.scales = Scales {
+        embedding: keys.factor("embedding_scale")?.unwrap_or(12.0),
+        residual: keys.factor("residual_scale")?.unwrap_or(1.4 / (numbers.n_layers as f32).sqrt()),
+        logits: keys.factor("logit_scale")?.map_or(256.0 / numbers.width as f32, f32::recip),
+        logit_softcap: None,
+    };
+    Ok(numbers)
+}
+
+/// The tensors.
+pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
+    let factors = |name: &str| {
+        let rule = TensorRule::constant(name, hyperparams.rope.dims / 2);
+        if hyperparams.rope.long { rule } else { rule.optional() }
+    };
+    Rules::model(hyperparams)
+        .with(factors("rope_factors_long.weight"))
+        .with(factors("rope_factors_short.weight"))
+        .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
+}
+
+/// The program.
+pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
+    decoder::program(hyperparams, present, |scope, x| {
+        decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
+    })
+}
