@@ -78,8 +78,10 @@ const PLAIN: &[(&str, Break)] = &[
         },
     ),
     (
-        "body: blk.0.attn_norm (norm): norm weight blk.0.attn_norm.weight is F32 [64], expected F32 [32]",
+        "body: blk.0.attn_norm (norm): norm weight blk.0.attn_norm.weight is F32 [16], expected F32 [32]",
         |p| {
+            let factors = weight(p, "blk.0.attn_norm.weight");
+            p.weights[factors].dims = vec![16];
             let Op::Norm(spec) = &mut node(p, "blk.0.attn_norm").op else { panic!() };
             spec.groups = 2;
         },

@@ -1,4 +1,4 @@
-//! internlm2: what llama is, by another name. InternLM 2 to 3.
+//! internlm2: what llama is, by another name. InternLM 2 and 2.5.
 
 use minfer_graph::{Activation, NormKind, Program, RopePairs};
 

@@ -43,6 +43,9 @@ fn windows_are_those_of_the_family() {
     assert_eq!(masks(Family::Gemma2), [window, all, window, all]);
     assert_eq!(masks(Family::Gemma3), [window, window, window, window, window, all, window]);
     assert_eq!(masks(Family::Gemma), [all; 4]);
+    assert_eq!(masks(Family::Cohere2), [window, window, window, all]);
+    assert_eq!(masks(Family::Exaone4), [all; 4]);
+    assert_eq!(masks(Family::Exaone432b)[..5], [window, window, window, all, window]);
 }
 
 #[test]
@@ -102,6 +105,85 @@ fn every_fourth_layer_of_smollm3_does_not_turn() {
     let model = read(&Family::Smollm3.model()).unwrap();
     let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.program, layer).len()).collect();
     assert_eq!(turned, [2, 2, 2, 0]);
+}
+
+#[test]
+fn layers_that_see_everything_do_not_turn_beside_windows() {
+    for (family, wanted) in [
+        (Family::Cohere2, [2, 2, 2, 0]),
+        (Family::Exaone432b, [2, 2, 2, 0]),
+        (Family::Exaone4, [2; 4]),
+        (Family::Gpt2, [0; 4]),
+    ] {
+        let model = read(&family.model()).unwrap();
+        let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.program, layer).len()).collect();
+        assert_eq!(turned, wanted, "{}", family.name());
+    }
+}
+
+#[test]
+fn the_largest_exaone4_has_a_window_though_its_file_does_not_say_so() {
+    let mut file = Family::Exaone432b.model();
+    file.unset("exaone4.attention.sliding_window");
+    let model = read(&file).unwrap();
+    let masks: Vec<Mask> = attentions(&model.program)[..4].iter().map(|spec| spec.mask).collect();
+    assert_eq!(masks, [Mask::Window(4096), Mask::Window(4096), Mask::Window(4096), Mask::Causal]);
+}
+
+#[test]
+fn old_files_of_minicpm_have_the_factors_of_its_first_members() {
+    let mut file = Family::Minicpm.model();
+    ["embedding_scale", "residual_scale", "logit_scale"]
+        .iter()
+        .for_each(|key| file.unset(&format!("minicpm.{key}")));
+    let scales = read(&file).unwrap().hyperparams.scales;
+    // 1.4 / sqrt(layers), and logits divided by width / 256.
+    assert_eq!((scales.embedding, scales.residual, scales.logits), (12.0, 0.7, 4.0));
+}
+
+/// Replaces the joint projection of every layer by three.
+fn parted(mut file: ModelFile) -> ModelFile {
+    for layer in 0..4 {
+        for kind in ["weight", "bias"] {
+            let joint = file.remove(&format!("blk.{layer}.attn_qkv.{kind}"));
+            let (values, third) = (joint.values(), joint.dims[0] / 3);
+            for (part, values) in ["q", "k", "v"].iter().zip(values.chunks(values.len() / 3)) {
+                let dims = [&[third], &joint.dims[1..]].concat();
+                let name = format!("blk.{layer}.attn_{part}.{kind}");
+                file.tensors.push(TensorData::from_f32(&name, &dims, values));
+            }
+        }
+    }
+    file
+}
+
+#[test]
+fn phi2_has_one_projection_or_three() {
+    let file = parted(Family::Phi2.model());
+    let model = read(&file).unwrap();
+    assert!(model.unused.is_empty(), "{:?}", model.unused);
+    let views = model.program.body.nodes.iter().filter(|node| matches!(node.op, Op::View { .. }));
+    assert_eq!(views.count(), 0);
+    refused(
+        Family::Phi2,
+        |file| drop(file.remove("blk.2.attn_qkv.weight")),
+        "tensor blk.2.attn_q.weight is missing: the model needs it with shape [64, 64]",
+    );
+}
+
+#[test]
+fn parts_side_by_side_read_one_norm_or_one_each() {
+    let norms = |family: Family| -> Vec<String> {
+        let program = read(&family.model()).unwrap().program;
+        let first = program.body.nodes.iter().filter(|node| node.name.starts_with("blk.0."));
+        let norms = first.filter(|node| matches!(node.op, Op::Norm(_)));
+        norms.map(|node| node.name.trim_start_matches("blk.0.").to_owned()).collect()
+    };
+    assert_eq!(norms(Family::Phi2), ["attn_norm"]);
+    assert_eq!(norms(Family::Falcon), ["attn_norm"]);
+    assert_eq!(norms(Family::Falcon40b), ["attn_norm_2", "attn_norm"]);
+    assert_eq!(norms(Family::Stablelm), ["attn_norm", "ffn_norm"]);
+    assert_eq!(norms(Family::StablelmParallel), ["attn_norm", "attn_q_norm", "attn_k_norm"]);
 }
 
 #[test]
@@ -167,6 +249,8 @@ fn norms_of_q_and_k_are_of_heads_or_of_rows() {
     assert_eq!(groups(Family::Qwen3), [4, 2]);
     assert_eq!(groups(Family::Gemma3), [4, 2]);
     assert_eq!(groups(Family::Olmo2), [1, 1]);
+    assert_eq!(groups(Family::StablelmParallel), [4, 2]);
+    assert_eq!(groups(Family::Exaone4), [4, 2]);
 }
 
 #[test]
