@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use minfer_hub::{CacheDir, Pip, Progress, Pulled, Stage, pull, pull_target};
 
 /// The models that every test run has.
-pub(crate) const TESTED: &[&str] = &["smollm2", "qwen2.5-coder:0.5b"];
+pub(crate) const TESTED: &[&str] = &["smollm2", "qwen2.5-coder:0.5b", "gemma3:270m"];
 
 /// Pull models into the cache and check them.
 ///

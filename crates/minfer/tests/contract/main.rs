@@ -200,3 +200,9 @@ fn smollm2() {
 fn qwen_coder() {
     real("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 65);
 }
+
+/// 700 tokens pass its window of 512.
+#[test]
+fn gemma3() {
+    real("gemma3-270m-q4_k_m.gguf", 20);
+}
