@@ -116,7 +116,10 @@ impl Loaded {
         let mut model = file.model(&options.model)?;
         let kept = machine.backend().weight_bytes(&model.program);
         let (n_ctx, kv) = context(&model, &kept, options)?;
-        model.set_context(n_ctx);
+        // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
+        if let ContextLength::Fixed(asked) = options.n_ctx {
+            model.set_context(asked);
+        }
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
             let executor = executor(machine, file, &model, kv.clone(), n_ctx, options);

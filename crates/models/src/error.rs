@@ -35,6 +35,15 @@ pub enum ModelError {
         /// What would be right.
         wanted: String,
     },
+    /// An override of what text is made of.
+    #[error(
+        "the metadata key {key:?} cannot be replaced; --tokenizer-pre and --chat-template replace what a tokenizer \
+         and a conversation are made by"
+    )]
+    TokenizerOverride {
+        /// The key.
+        key: String,
+    },
     /// An override that cannot be used.
     #[error("{flag} is {value}: {wanted} is needed")]
     BadOverride {

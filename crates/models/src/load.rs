@@ -46,6 +46,9 @@ impl Model {
     /// The architecture is not read, metadata or an override is useless, or a tensor is missing, misshapen or of a
     /// wrong type.
     pub fn read(file: &gguf::File, options: &ModelOptions) -> Result<Model, ModelError> {
+        if let Some(text) = options.metadata.iter().find(|of| of.key.starts_with("tokenizer.")) {
+            return Err(ModelError::TokenizerOverride { key: text.key.clone() });
+        }
         let metadata = Metadata::new(file, &options.metadata);
         let architecture =
             metadata.string("general.architecture")?.ok_or_else(|| ModelError::MissingKey {

@@ -33,8 +33,8 @@ pub(crate) struct PerplexityArgs {
     pub(crate) model: String,
     /// The text.
     pub(crate) file: PathBuf,
-    /// Tokens of a window; each is scored in its second half, as other engines do.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..=values::MOST_TOKENS))]
+    /// Tokens of a window; each is scored in its second half, and starts with the model's first token if it has one.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(3..=values::MOST_TOKENS))]
     pub(crate) window: u32,
     /// Print JSON.
     #[arg(long)]

@@ -19,6 +19,7 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     }
     let (_, loaded) = loading::load(found, &args.context, &options)?;
     let ids = loaded.tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
+    let bos = loaded.tokenizer.bos().filter(|_| loaded.tokenizer.adds_bos());
     let engine = loaded.into_engine()?;
     let window = args.window as usize;
     if ids.len() < window {
@@ -27,8 +28,13 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let windows: Vec<_> = ids.chunks_exact(window).collect();
     let mut losses = Vec::new();
     for (index, tokens) in windows.iter().enumerate() {
-        scores::score(&engine, tokens.to_vec(), 0, |row| {
-            if row.position as usize + 1 >= window / 2 {
+        let mut tokens = tokens.to_vec();
+        // A model that was trained with a first token sees it first in every window.
+        if let Some(bos) = bos {
+            tokens[0] = bos;
+        }
+        scores::score(&engine, tokens, 0, |row| {
+            if row.position as usize >= window / 2 {
                 losses.extend(row.next_logprob.map(|logprob| -f64::from(logprob)));
             }
             Ok(())

@@ -34,7 +34,10 @@ fn every_family_is_shown() {
         has(&text, &[&name, "KV cache of 1000 positions"]);
         let report = place.minfer(&["show", "tiny.gguf", "--json"]).json();
         assert_eq!(report["not_run"], Value::Null, "{}", family.name());
-        has(&place.minfer(&["show", "tiny.gguf", "--graph", "dot"]).stdout(), &["digraph", "blk.3."]);
+        has(
+            &place.minfer(&["show", "tiny.gguf", "--graph", "dot"]).stdout(),
+            &["digraph", "block 0", "Attention"],
+        );
     }
 }
 
@@ -94,7 +97,7 @@ fn parts_of_a_split_model() {
 fn graphs() {
     let place = Place::with(Family::Llama);
     let draw = |flags: &[&str]| place.minfer(&[&["show", "tiny.gguf", "--graph"], flags].concat());
-    has(&draw(&["dot"]).stdout(), &["digraph", "blk.3."]);
+    has(&draw(&["dot"]).stdout(), &["digraph", "block 0", "Attention"]);
     let layer = draw(&["dot", "--layer", "1"]).stdout();
     assert!(layer.contains("digraph") && layer.len() < draw(&["dot"]).stdout().len());
     let (before, after) = (draw(&["json", "--before"]).json(), draw(&["json"]).json());

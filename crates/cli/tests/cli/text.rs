@@ -73,8 +73,10 @@ fn many_lines_keep_their_order_up_to_the_first_that_fails() {
     let expected: Vec<_> = (0..20_000).map(|line| json!({"text": line.to_string()})).collect();
     assert_eq!(json_lines(&texts), expected);
     input.push_str("{\"text\":1}\n");
-    let failure = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(input.as_str()).failure();
-    has(&failure, &["line 20001 of stdin", "expected a string"]);
+    let output = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(input.as_str()).output();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), ids, "what came before is answered");
+    has(&String::from_utf8(output.stderr).unwrap(), &["line 20001 of stdin", "expected a string"]);
 }
 
 #[test]

@@ -260,7 +260,8 @@ fn overrides_of_a_wrong_type_are_refused() {
         ),
         (
             "tokenizer.ggml.tokens=str:a",
-            "--override-kv tokenizer.ggml.tokens is str:a: no override: its value is an array is needed",
+            "the metadata key \"tokenizer.ggml.tokens\" cannot be replaced; --tokenizer-pre and --chat-template replace what a \
+             tokenizer and a conversation are made by",
         ),
         (
             "llama.rope.freq_base=int:0",
