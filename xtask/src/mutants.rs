@@ -39,8 +39,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "drop a block's scale",
         file: "crates/cpu/src/ops/linear/rule.rs",
-        line: "let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);",
-        broken: "let sum = simd.fma(simd.to_f32(dots), scale, sum);",
+        line: "let sum = simd.fma(simd.to_f32(dots), simd.mul(terms[0], scale), sum);\n        simd.fma(",
+        broken: "let sum = simd.fma(simd.to_f32(dots), scale, sum);\n        simd.fma(",
         test: CPU,
     },
     Mutation {
