@@ -261,9 +261,9 @@ pub enum NormKind {
 pub struct NormSpec {
     /// Formula.
     pub kind: NormKind,
-    /// Elementwise factor, [width / groups] for all groups or [width], or 1.
+    /// Elementwise factor, `[width / groups]` for all groups or `[width]`, or 1.
     pub weight: Option<WeightId>,
-    /// Elementwise summand, [width / groups] for all groups or [width], or 0.
+    /// Elementwise summand, `[width / groups]` for all groups or `[width]`, or 0.
     pub bias: Option<WeightId>,
     /// Added under the root.
     pub eps: F32Bits,
