@@ -113,15 +113,10 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     let file = found.open()?;
     let machine = machine(context)?;
     let loaded = Loaded::new(&machine, &file, options)?;
-    let most = match options.n_ctx {
-        ContextLength::Fixed(asked) => asked,
-        ContextLength::AtMost(most) => most.min(loaded.model.context_length()),
-        ContextLength::Auto => loaded.model.context_length(),
-    };
-    if loaded.n_ctx < most {
+    if loaded.n_ctx < loaded.wanted_n_ctx {
         output::note(&format!(
-            "note: memory allows a context of {} positions, not {most}; a smaller --cache-type or a larger --memory-limit gives more",
-            loaded.n_ctx
+            "note: memory allows a context of {} positions, not {}; a smaller --cache-type or a larger --memory-limit gives more",
+            loaded.n_ctx, loaded.wanted_n_ctx
         ));
     }
     if let [first, ..] = loaded.model.unused.as_slice() {

@@ -5,36 +5,6 @@ use minfer_cpu::speed::{LinearShape, linear, pack, quantise};
 use minfer_cpu::{Isa, Pool, limits};
 use minfer_tensor::DType;
 
-const TYPES: [DType; 27] = [
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::Q8_K,
-    DType::TQ1_0,
-    DType::TQ2_0,
-    DType::IQ4_NL,
-    DType::IQ4_XS,
-    DType::MXFP4,
-    DType::NVFP4,
-    DType::IQ3_XXS,
-    DType::IQ3_S,
-    DType::IQ2_XXS,
-    DType::IQ2_XS,
-    DType::IQ2_S,
-    DType::IQ1_S,
-    DType::IQ1_M,
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-];
-
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let rounds = arguments.next().map_or(Ok(10), |text| text.parse())?;
@@ -45,7 +15,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let pool = Pool::new(threads)?;
         let floats = quantise(&pool, isa, 480, 1024, rounds);
         println!("{threads} threads: quantise {:.1} GB/s of f32", floats.bytes / floats.seconds / 1e9);
-        for dtype in TYPES.into_iter().filter(|dtype| only.as_ref().is_none_or(|only| only == dtype.name())) {
+        for dtype in DType::ALL
+            .into_iter()
+            .filter(|dtype| dtype.is_real())
+            .filter(|dtype| only.as_ref().is_none_or(|only| only == dtype.name()))
+        {
             row(&pool, isa, dtype, rounds)?;
         }
     }

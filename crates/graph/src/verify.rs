@@ -482,7 +482,7 @@ fn view_shape(offset: u32, width: u32, input: &TensorDesc) -> Result<[Dim; 2], F
 
 fn matrix<'w>(role: &'static str, weights: &'w [WeightDesc], id: WeightId) -> Result<&'w WeightDesc, Fault> {
     let weight = &weights[id.0 as usize];
-    if weight.dims.len() == 2 && !matches!(weight.dtype, DType::I32 | DType::U32) {
+    if weight.dims.len() == 2 && weight.dtype.is_real() {
         return Ok(weight);
     }
     Err(Fault::Weight {

@@ -98,6 +98,8 @@ pub struct Loaded {
     pub template: Option<ChatTemplate>,
     /// Positions that a sequence may have.
     pub n_ctx: u32,
+    /// Positions that a sequence would have if memory did not bound them; at least `n_ctx`.
+    pub wanted_n_ctx: u32,
     /// Form of the KV cache.
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
@@ -115,7 +117,7 @@ impl Loaded {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
         let kept = machine.backend().weight_bytes(&model.program);
-        let (n_ctx, kv) = context(&model, &kept, options)?;
+        let Context { n_ctx, wanted: wanted_n_ctx, kv } = context(&model, &kept, options)?;
         // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
         if let ContextLength::Fixed(asked) = options.n_ctx {
             model.set_context(asked);
@@ -135,6 +137,7 @@ impl Loaded {
             tokenizer: Arc::new(tokenizer),
             template,
             n_ctx,
+            wanted_n_ctx,
             kv,
             executor,
         })
@@ -211,7 +214,7 @@ fn executor(
 
 /// Resolves the context length against the model and memory, and the KV geometry with it. `kept` are the bytes that the backend keeps of
 /// each weight.
-fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<(u32, KvSpec), LoadError> {
+fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context, LoadError> {
     let geometry = |n_ctx: u32| {
         let blocks = n_ctx.div_ceil(options.kv.block_tokens.max(1)) * options.n_slots;
         let KvOptions { k_format, v_format, layout, block_tokens } = options.kv;
@@ -220,17 +223,27 @@ fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<(u32, K
     let per_token = geometry(1)?.bytes_per_token() * u64::from(options.n_slots);
     let room = Room::of(model, kept, options);
     let longest = longest_context(model, &options.model);
-    let n_ctx = match options.n_ctx {
-        ContextLength::Fixed(0) => return Err(LoadError::Zero("--n-ctx")),
-        ContextLength::Fixed(n_ctx) if n_ctx > longest => {
-            return Err(LoadError::ContextTooLong { asked: n_ctx, most: longest });
+    let wanted = match options.n_ctx {
+        ContextLength::Fixed(0) | ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
+        ContextLength::Fixed(asked) if asked > longest => {
+            return Err(LoadError::ContextTooLong { asked, most: longest });
         }
-        ContextLength::Fixed(n_ctx) => room.check(n_ctx, per_token, ", try a smaller --n-ctx")?,
-        ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
-        ContextLength::AtMost(most) => room.longest(most.min(longest), per_token, options.kv.block_tokens)?,
-        ContextLength::Auto => room.longest(model.context_length(), per_token, options.kv.block_tokens)?,
+        ContextLength::Fixed(asked) => asked,
+        ContextLength::AtMost(most) => most.min(longest),
+        ContextLength::Auto => model.context_length(),
     };
-    Ok((n_ctx, geometry(n_ctx)?))
+    let n_ctx = match options.n_ctx {
+        ContextLength::Fixed(_) => room.check(wanted, per_token, ", try a smaller --n-ctx")?,
+        _ => room.longest(wanted, per_token, options.kv.block_tokens)?,
+    };
+    Ok(Context { n_ctx, wanted, kv: geometry(n_ctx)? })
+}
+
+/// Positions of a sequence, those that it would have with more memory, and the KV geometry for them.
+struct Context {
+    n_ctx: u32,
+    wanted: u32,
+    kv: KvSpec,
 }
 
 /// Positions that can be asked for: the model's own, times the factor of a stretch that the settings ask for. A stretch

@@ -3,7 +3,7 @@
 use minfer::cpu::Isa;
 use minfer::engine::{RunnerOptions, Want};
 use minfer::graph::KvFormat;
-use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer::{ContextLength, KvOptions, LoadError, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_testkit::synthetic::{self, Family};
 
 /// Largest difference of log-probabilities that is allowed. The records have five decimals.
@@ -51,17 +51,40 @@ fn worst_difference(family: Family, isa: Isa) -> f64 {
     worst
 }
 
+fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
+    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None }).expect("a machine");
+    Loaded::new(&machine, file, options)
+}
+
 /// The logits of every position of a few tokens.
 fn logits(file: &ModelFile) -> Vec<u32> {
-    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None }).expect("a machine");
     let options = LoadOptions { n_ctx: ContextLength::AtMost(64), ..LoadOptions::default() };
-    let mut runner = Loaded::new(&machine, file, &options).unwrap().into_runner(RunnerOptions::default());
+    logits_of(load(file, &options).expect("the model loads"))
+}
+
+fn logits_of(loaded: Loaded) -> Vec<u32> {
+    let mut runner = loaded.into_runner(RunnerOptions::default());
     let sequence = runner.open();
     let mut bits = Vec::new();
     let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
     let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
     runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
     bits
+}
+
+/// Little memory shortens the context and says so, and does not choose other rope factors.
+#[test]
+fn memory_bounds_the_context_and_not_the_answer() {
+    let file = ModelFile::from_bytes(synthetic::file(Family::Phi3Long)).expect("a sound file");
+    let within = |memory_limit| load(&file, &LoadOptions { memory_limit, ..LoadOptions::default() });
+    let Err(LoadError::Memory { weights, kv, workspace, .. }) = within(Some(1)) else {
+        panic!("a byte is enough")
+    };
+    let whole = within(None).expect("the model loads");
+    assert_eq!((whole.n_ctx, whole.wanted_n_ctx), (512, 512));
+    let short = within(Some(weights + kv + workspace)).expect("one block fits");
+    assert_eq!((short.n_ctx, short.wanted_n_ctx), (64, 512));
+    assert_eq!(logits_of(short), logits_of(whole));
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl TensorRule {
             });
         }
         let wanted = match self.usage {
-            TensorUse::Matrix if matches!(dtype, DType::I32 | DType::U32) => "a type of real numbers",
+            TensorUse::Matrix if !dtype.is_real() => "a type of real numbers",
             TensorUse::Vector | TensorUse::Constant if dtype != DType::F32 => "F32",
             _ => return Ok(()),
         };

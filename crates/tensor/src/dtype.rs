@@ -211,6 +211,11 @@ impl DType {
         }
     }
 
+    /// Whether elements are real numbers, as weights are.
+    pub const fn is_real(self) -> bool {
+        !matches!(self, DType::I32 | DType::U32)
+    }
+
     /// Whether elements are stored as scaled integers.
     pub const fn is_quantised(self) -> bool {
         self.block_len() > 1

@@ -6,6 +6,8 @@
 
 use half::f16;
 
+use super::affine::Affine;
+
 /// Elements of a block of sub-blocks.
 const LEN: usize = 256;
 /// Scales are tried up to this many tenths of a level on both sides of the one that spans the values.
@@ -91,15 +93,6 @@ fn error_of(values: &[f32], levels: i8, (scale, offset): (f32, f32)) -> f32 {
     let inverse = if scale == 0.0 { 0.0 } else { 1.0 / scale };
     let error = |x: f32| x - offset - scale * nearest((x - offset) * inverse, 0, levels);
     values.iter().map(|&x| error(x) * error(x)).sum()
-}
-
-/// A block of sub-blocks with a scale and a subtracted minimum each.
-pub(super) struct Affine<const SUBS: usize> {
-    pub(super) d_bits: u16,
-    pub(super) dmin_bits: u16,
-    pub(super) scales: [u8; SUBS],
-    pub(super) mins: [u8; SUBS],
-    pub(super) quants: [u8; LEN],
 }
 
 /// Quantises a block to quants of `0..=levels`, sub-scales and sub-minimums of `0..=sub_levels`.

@@ -3,6 +3,7 @@
 //! Each file says where the bytes of a block lie (`BYTES`, `LEN`), takes a block apart without loss (`unpack`), and
 //! gives its values (`decode`). Rows of blocks go through [`decode_row`] and [`encode_row`].
 
+pub mod affine;
 pub mod bf16;
 pub mod codebook;
 pub mod f16;

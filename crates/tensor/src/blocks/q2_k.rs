@@ -9,9 +9,10 @@
 //! | 80..82 | `d`, f16 |
 //! | 82..84 | `dmin`, f16 |
 
-use super::fit::{Affine, affine_block};
+use super::affine::Affine;
+use super::fit::affine_block;
 use super::row::max_encodable;
-use super::split::{bytes_at, f16_bits, f16_value, pack_two_bits, two_bits};
+use super::split::{bytes_at, f16_bits, pack_two_bits, two_bits};
 
 /// Elements of a block.
 pub const LEN: usize = 256;
@@ -33,31 +34,7 @@ pub const SUBS: usize = 16;
 pub const MAX_VALUE: f32 = max_encodable(15.0);
 
 /// A block taken apart without loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unpacked {
-    /// The f16 bits of the scale of scales.
-    pub d_bits: u16,
-    /// The f16 bits of the scale of minimums.
-    pub dmin_bits: u16,
-    /// Scale of each sub-block, 0..=15.
-    pub scales: [u8; SUBS],
-    /// Minimum of each sub-block, 0..=15; it is subtracted.
-    pub mins: [u8; SUBS],
-    /// Quants, 0..=3, in element order.
-    pub quants: [u8; LEN],
-}
-
-impl Unpacked {
-    /// The scale of scales.
-    pub fn d(&self) -> f32 {
-        f16_value(self.d_bits)
-    }
-
-    /// The scale of minimums.
-    pub fn dmin(&self) -> f32 {
-        f16_value(self.dmin_bits)
-    }
-}
+pub type Unpacked = Affine<SUBS>;
 
 /// Takes a block apart.
 ///
@@ -75,13 +52,7 @@ pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
 
 /// The values of a block.
 pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-    let parts = unpack(block);
-    let (d, dmin) = (parts.d(), parts.dmin());
-    for (i, (value, quant)) in out.iter_mut().zip(parts.quants).enumerate() {
-        let scale = d * f32::from(parts.scales[i / SUB_LEN]);
-        let min = dmin * f32::from(parts.mins[i / SUB_LEN]);
-        *value = scale * f32::from(quant) - min;
-    }
+    unpack(block).values(out);
 }
 
 /// Quantises finite values of at most [`MAX_VALUE`] with a small sum of squared errors.

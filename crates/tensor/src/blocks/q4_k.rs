@@ -9,9 +9,10 @@
 //! | 4..16 | scales and minimums, 6 bits each (see [`unpack`]) |
 //! | 16..144 | four runs of 32 bytes; run `r` holds sub-block `2r` in low nibbles and `2r + 1` in high nibbles |
 
-use super::fit::{Affine, affine_block};
+use super::affine::Affine;
+use super::fit::affine_block;
 use super::row::max_encodable;
-use super::split::{bytes_at, f16_bits, f16_value};
+use super::split::{bytes_at, f16_bits};
 
 /// Elements of a block.
 pub const LEN: usize = 256;
@@ -33,31 +34,7 @@ pub const SUBS: usize = 8;
 pub const MAX_VALUE: f32 = max_encodable(63.0);
 
 /// A block taken apart without loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unpacked {
-    /// The f16 bits of the scale of scales.
-    pub d_bits: u16,
-    /// The f16 bits of the scale of minimums.
-    pub dmin_bits: u16,
-    /// Scale of each sub-block, 0..=63.
-    pub scales: [u8; SUBS],
-    /// Minimum of each sub-block, 0..=63; it is subtracted.
-    pub mins: [u8; SUBS],
-    /// Quants, 0..=15, in element order.
-    pub quants: [u8; LEN],
-}
-
-impl Unpacked {
-    /// The scale of scales.
-    pub fn d(&self) -> f32 {
-        f16_value(self.d_bits)
-    }
-
-    /// The scale of minimums.
-    pub fn dmin(&self) -> f32 {
-        f16_value(self.dmin_bits)
-    }
-}
+pub type Unpacked = Affine<SUBS>;
 
 /// Takes a block apart.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
@@ -68,13 +45,7 @@ pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
 
 /// The values of a block.
 pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
-    let parts = unpack(block);
-    let (d, dmin) = (parts.d(), parts.dmin());
-    for (i, (value, quant)) in out.iter_mut().zip(parts.quants).enumerate() {
-        let scale = d * f32::from(parts.scales[i / SUB_LEN]);
-        let min = dmin * f32::from(parts.mins[i / SUB_LEN]);
-        *value = scale * f32::from(quant) - min;
-    }
+    unpack(block).values(out);
 }
 
 /// The 256 nibbles, in element order.

@@ -12,35 +12,9 @@ use minfer_tensor::blocks::{
 use super::reference::{dot, parts, plain_dot, quantise};
 
 /// Types that can be packed.
-pub(super) const TYPES: [DType; 27] = [
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::Q4_0,
-    DType::Q4_1,
-    DType::Q5_0,
-    DType::Q5_1,
-    DType::Q8_0,
-    DType::Q2_K,
-    DType::Q3_K,
-    DType::Q4_K,
-    DType::Q5_K,
-    DType::Q6_K,
-    DType::Q8_K,
-    DType::TQ1_0,
-    DType::TQ2_0,
-    DType::IQ4_NL,
-    DType::IQ4_XS,
-    DType::MXFP4,
-    DType::NVFP4,
-    DType::IQ3_XXS,
-    DType::IQ3_S,
-    DType::IQ2_XXS,
-    DType::IQ2_XS,
-    DType::IQ2_S,
-    DType::IQ1_S,
-    DType::IQ1_M,
-];
+pub(super) fn types() -> impl Iterator<Item = DType> {
+    DType::ALL.into_iter().filter(|dtype| dtype.is_real())
+}
 
 /// A matrix, inputs and the exact bits of the outputs, token after token.
 pub(super) struct Case {

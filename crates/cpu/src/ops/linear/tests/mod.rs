@@ -9,7 +9,7 @@ use minfer_tensor::DType;
 
 use super::*;
 use crate::threads::SharedSlice;
-use cases::{Case, TYPES};
+use cases::{Case, types};
 
 /// A column that no kernel may write.
 const UNTOUCHED: f32 = 12_345.0;
@@ -78,7 +78,7 @@ fn columns_of(dtype: DType) -> &'static [usize] {
 
 #[test]
 fn every_kernel_follows_the_formula() {
-    for dtype in TYPES {
+    for dtype in types() {
         for rows in [1, 15, 16, 17, 48, 80] {
             for &columns in columns_of(dtype) {
                 let case = Case::random(dtype, rows, columns, 64);
@@ -94,7 +94,7 @@ fn every_kernel_follows_the_formula() {
 
 #[test]
 fn the_formula_is_close_to_exact_arithmetic() {
-    for dtype in TYPES {
+    for dtype in types() {
         for &columns in columns_of(dtype) {
             Case::random(dtype, 33, columns, 5).check_against_f64();
         }
@@ -103,7 +103,7 @@ fn the_formula_is_close_to_exact_arithmetic() {
 
 #[test]
 fn pieces_give_the_bits_of_the_whole() {
-    for dtype in TYPES {
+    for dtype in types() {
         let case = Case::random(dtype, 75, 512, 150).with_bias();
         for isa in Isa::available() {
             case.check(isa, 150, &[(0..2, 0..150), (4..5, 0..150), (2..4, 0..7), (2..4, 7..150)], 0);
@@ -132,7 +132,7 @@ fn blocks_of_tokens_that_end_inside_a_call_change_nothing() {
 
 #[test]
 fn extremes_neither_saturate_nor_overflow() {
-    for dtype in TYPES.into_iter().filter(|dtype| dtype.is_quantised()) {
+    for dtype in types().filter(|dtype| dtype.is_quantised()) {
         for case in Case::extremes(dtype) {
             for isa in Isa::available() {
                 for tokens in [1, 4, 18] {
@@ -145,7 +145,7 @@ fn extremes_neither_saturate_nor_overflow() {
 
 #[test]
 fn zeros_give_the_bias() {
-    for dtype in TYPES {
+    for dtype in types() {
         let mut case = Case::random(dtype, 17, 256, 18).with_bias();
         case.input.fill(0.0);
         case.compute();
