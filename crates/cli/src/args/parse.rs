@@ -114,23 +114,38 @@ fn name_variable(mut error: clap::Error, definition: &clap::Command, words: &[Os
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
     };
-    let (Some(argument), Some(value)) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue))
-    else {
-        return error;
-    };
-    if words.iter().any(|word| word.to_string_lossy().contains(&value)) {
-        return error;
-    }
+    let Some(argument) = text(ContextKind::InvalidArg) else { return error };
     // An argument has its spelling only once its command is built.
     let mut built = definition.clone();
     built.build();
     let all = built.get_subcommands().flat_map(clap::Command::get_arguments);
-    let found = all.filter(|known| known.to_string() == argument).find_map(Arg::get_env);
+    let mut known = all.filter(|known| known.to_string() == argument && !is_typed(known, words));
+    let found = known.find_map(Arg::get_env);
     if let Some(variable) = found {
         let tip = format!("the value comes from the variable {}", variable.to_string_lossy());
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
     }
     error
+}
+
+/// Whether one of the words after the program's name is a spelling of the flag.
+fn is_typed(flag: &Arg, words: &[OsString]) -> bool {
+    let long = flag
+        .get_long_and_visible_aliases()
+        .into_iter()
+        .flatten()
+        .chain(flag.get_all_aliases().into_iter().flatten());
+    let long: Vec<String> = long.map(|name| format!("--{name}")).collect();
+    let short: Vec<String> = flag
+        .get_short_and_visible_aliases()
+        .into_iter()
+        .flatten()
+        .map(|letter| format!("-{letter}"))
+        .collect();
+    words.iter().skip(1).map(|word| word.to_string_lossy()).any(|word| {
+        let name = word.split_once('=').map_or(&*word, |(name, _)| name);
+        long.iter().any(|long| long == name) || short.iter().any(|short| word.starts_with(short.as_str()))
+    })
 }
 
 #[cfg(test)]

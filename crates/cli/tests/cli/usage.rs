@@ -25,6 +25,13 @@ fn values_out_of_their_list_are_refused_with_the_choices() {
         has(&refusal, choices);
         has(&refusal, &[&format!("the value comes from the variable {variable}")]);
     }
+    // Other words may hold the same letters; only a flag that was typed is why its variable is not meant.
+    let tip = "the value comes from the variable MINFER_THREADS";
+    has(&place.minfer(&["run", "m", "p0", "--temp", "0"]).env("MINFER_THREADS", "0").usage(), &[tip]);
+    for typed in [&["--threads", "0"][..], &["--threads=0"], &["-t", "0"], &["-t0"]] {
+        let refusal = place.minfer(&[&["run", "m", "p"], typed].concat()).env("MINFER_THREADS", "0").usage();
+        assert!(!refusal.contains(tip), "{refusal}");
+    }
 }
 
 #[test]
