@@ -22,11 +22,10 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads events to the end, writing text to stdout as it comes.
-    pub(super) fn read(events: &Events, show: bool, mut look: impl FnMut()) -> Result<Answer> {
+    /// Reads events to the end, or until `leave` says that it is not worth waiting for, writing text to stdout as it comes.
+    pub(super) fn read(events: &Events, show: bool, mut leave: impl FnMut() -> bool) -> Result<Answer> {
         let mut answer = Answer::default();
-        loop {
-            look();
+        while !leave() {
             match events.recv_timeout(POLL) {
                 Ok(Event::Token(Token { id, text, is_end, .. })) => {
                     if !is_end {

@@ -6,6 +6,7 @@ mod completions;
 mod doctor;
 mod facts;
 mod input;
+mod interrupt;
 mod knobs;
 mod lines;
 mod list;

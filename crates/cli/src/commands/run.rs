@@ -2,7 +2,6 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, sync_channel};
 
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{Engine, Request};
@@ -12,12 +11,10 @@ use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 use super::answer::{self, Answer};
 use super::facts::Facts;
 use super::input;
+use super::interrupt::Interrupts;
 use crate::args::RunArgs;
 use crate::loading::Found;
 use crate::{loading, output};
-
-/// Exit code after an interrupt, as shells count it.
-const INTERRUPTED: u8 = 130;
 
 /// Answers one prompt.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
@@ -28,15 +25,15 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let request = request(args, &loaded, &prompt)?;
     introduce(args, &machine, &loaded);
     let engine = loaded.into_engine()?;
-    let interrupted = on_interrupt()?;
+    let mut interrupts = Interrupts::listen()?;
     let (id, events) = engine.submit(request)?;
-    let answer = Answer::read(&events, !args.json, || {
-        if interrupted.try_recv().is_ok() {
-            engine.cancel(id);
-        }
-    })?;
+    let answer = Answer::read(&events, !args.json, || interrupts.overdue(|| engine.cancel(id)))?;
     finish(args, &engine, &facts, &answer)?;
-    Ok(if answer.finished.is_some() { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    if let (None, Some(code)) = (&answer.finished, interrupts.code()) {
+        // The engine may be deep in a forward, and nobody waits for that.
+        std::process::exit(code.into());
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The prompt from the argument, a file or stdin.
@@ -136,17 +133,6 @@ fn introduce(args: &RunArgs, machine: &Machine, loaded: &Loaded) {
     }
 }
 
-/// A channel that hears of Ctrl-C and SIGTERM. The second one ends the process at once.
-fn on_interrupt() -> Result<Receiver<()>> {
-    let (sender, receiver) = sync_channel(1);
-    ctrlc::set_handler(move || {
-        if sender.try_send(()).is_err() {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    })?;
-    Ok(receiver)
-}
-
 fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Result<()> {
     if let Some(finished) = &answer.finished {
         if args.json {
@@ -154,6 +140,8 @@ fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Re
         } else if output::stderr_is_terminal() {
             output::note(&answer::speeds(finished));
         }
+    } else if output::stderr_is_terminal() {
+        output::note("interrupted");
     }
     if args.facts {
         output::note(&facts.line(&engine.stats()).to_string());

@@ -5,6 +5,7 @@ mod bench;
 mod cache;
 mod doctor;
 mod help;
+mod interrupt;
 mod logprobs;
 mod perplexity;
 mod place;

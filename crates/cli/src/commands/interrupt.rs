@@ -1,0 +1,60 @@
+//! Ctrl-C and requests to terminate, for commands that end in good order.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// How long an interrupted command waits for the engine, which hears of it between two forwards.
+const GRACE: Duration = Duration::from_millis(300);
+
+/// What has come since [`listen`](Interrupts::listen). A second signal ends the process at once.
+pub(super) struct Interrupts {
+    signal: Arc<AtomicUsize>,
+    seen: Option<Instant>,
+}
+
+impl Interrupts {
+    /// From here on signals are counted and no longer end the process, but for the second one.
+    pub(super) fn listen() -> Result<Interrupts> {
+        let (armed, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        for number in [SIGINT, SIGTERM] {
+            // In this order: the first signal arms what the second one meets.
+            flag::register_conditional_shutdown(
+                number,
+                exit_code(number as usize).into(),
+                Arc::clone(&armed),
+            )?;
+            flag::register(number, Arc::clone(&armed))?;
+            flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+        }
+        Ok(Interrupts { signal, seen: None })
+    }
+
+    /// The exit code that the last signal asks for, as shells count it; `None` while none has come.
+    pub(super) fn code(&self) -> Option<u8> {
+        Some(self.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(exit_code)
+    }
+
+    /// To be called again and again: calls `cancel` once after a signal, and tells when it is no longer worth waiting for
+    /// what that does.
+    pub(super) fn overdue(&mut self, cancel: impl FnOnce()) -> bool {
+        match (self.seen, self.code()) {
+            (Some(seen), _) => seen.elapsed() >= GRACE,
+            (None, Some(_)) => {
+                cancel();
+                self.seen = Some(Instant::now());
+                false
+            }
+            (None, None) => false,
+        }
+    }
+}
+
+/// 130 for SIGINT, 143 for SIGTERM.
+fn exit_code(signal: usize) -> u8 {
+    128 + signal as u8
+}
