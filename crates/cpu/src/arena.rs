@@ -1,10 +1,11 @@
 //! Memory of the KV cache: one reserved range of addresses per group, pages present only where blocks are in use.
 
 use std::any::Any;
+use std::ops::Range;
 
 use memmap2::{MmapOptions, MmapRaw};
-use minfer_graph::backend::{BackendError, KvArena};
-use minfer_graph::{KvGroupSpec, KvSpec};
+use minfer_graph::backend::{BackendError, KvArena, KvRows};
+use minfer_graph::{KvGroupSpec, KvSide, KvSpec};
 
 use crate::threads::SharedSlice;
 
@@ -67,6 +68,45 @@ impl KvArena for CpuArena {
         self.groups[group].release(block as usize, self.page);
     }
 
+    fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError> {
+        let spec = &self.spec.groups[group];
+        let bytes = self.groups[group].bytes_mut();
+        let base = |block: u32| block as usize * spec.bytes_per_block() as usize;
+        for (layer_index, side) in sides(spec) {
+            for (row, head, dim, size) in elements(spec, side, rows.clone()) {
+                let at = spec.element_offset(layer_index, side, head, row, dim);
+                bytes.copy_within(base(from) + at..base(from) + at + size, base(to) + at);
+            }
+        }
+        Ok(())
+    }
+
+    fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError> {
+        let spec = &self.spec.groups[rows.group];
+        let bytes = self.groups[rows.group].bytes();
+        let base = rows.block as usize * spec.bytes_per_block() as usize;
+        let mut next = 0;
+        for (row, head, dim, size) in elements(spec, rows.side, rows.rows.clone()) {
+            let at = base + spec.element_offset(rows.layer_index, rows.side, head, row, dim);
+            out[next..next + size].copy_from_slice(&bytes[at..at + size]);
+            next += size;
+        }
+        Ok(())
+    }
+
+    fn write_rows(&mut self, rows: &KvRows, from: &[u8]) -> Result<(), BackendError> {
+        let spec = &self.spec.groups[rows.group];
+        let bytes = self.groups[rows.group].bytes_mut();
+        let base = rows.block as usize * spec.bytes_per_block() as usize;
+        let mut next = 0;
+        for (row, head, dim, size) in elements(spec, rows.side, rows.rows.clone()) {
+            let at = base + spec.element_offset(rows.layer_index, rows.side, head, row, dim);
+            bytes[at..at + size].copy_from_slice(&from[next..next + size]);
+            next += size;
+        }
+        Ok(())
+    }
+
     fn committed_bytes(&self) -> u64 {
         self.groups.iter().map(|group| (group.pages * self.page) as u64).sum()
     }
@@ -78,6 +118,27 @@ impl KvArena for CpuArena {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// Every layer's index with both of its sides.
+fn sides(spec: &KvGroupSpec) -> impl Iterator<Item = (usize, KvSide)> + use<> {
+    (0..spec.layers.len()).flat_map(|layer_index| [KvSide::K, KvSide::V].map(|side| (layer_index, side)))
+}
+
+/// The elements of neighbouring rows in canonical order, as (row, head, dim, bytes).
+fn elements(
+    spec: &KvGroupSpec,
+    side: KvSide,
+    rows: Range<u32>,
+) -> impl Iterator<Item = (usize, usize, usize, usize)> + use<> {
+    let (dims, format) = match side {
+        KvSide::K => (spec.k_dim as usize, spec.k_format),
+        KvSide::V => (spec.v_dim as usize, spec.v_format),
+    };
+    let (heads, size) = (spec.kv_heads as usize, format.element_bytes() as usize);
+    (rows.start as usize..rows.end as usize).flat_map(move |row| {
+        (0..heads).flat_map(move |head| (0..dims).map(move |dim| (row, head, dim, size)))
+    })
 }
 
 impl Group {
@@ -166,6 +227,19 @@ impl Group {
     #[cfg(not(target_os = "linux"))]
     fn discard(&self, _bytes: std::ops::Range<usize>) {}
 
+    /// All bytes; those of blocks that are not committed read as zeros.
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the mapping lives as long as the borrow and is initialised; only steps write through views, and they end
+        // before the arena is read.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
+    }
+
+    /// All bytes. Only those of committed blocks may be written.
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for `bytes`, and `&mut self` excludes every other view.
+        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
+    }
+
     fn cells(&self) -> KvCells<'_> {
         let (base, bytes) = (self.map.as_mut_ptr(), self.map.len());
         // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised (anonymous memory is zero), and
@@ -198,6 +272,7 @@ mod tests {
             kv_heads: 1,
             k_dim,
             v_dim: k_dim,
+            window: None,
             k_format: KvFormat::F16,
             v_format: KvFormat::F16,
             layout: KvLayout::LaneMajor,

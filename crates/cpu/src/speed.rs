@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use minfer_graph::backend::{BackendError, KvArena};
 use minfer_graph::{
-    AttentionSpec, Batch, KvFormat, KvGroupBatch, KvGroupSpec, KvLayout, KvSpec, Mask, SequenceView,
+    AttentionSpec, Batch, BlockTable, KvFormat, KvGroupBatch, KvGroupSpec, KvLayout, KvSpec, Mask,
+    SequenceView,
 };
 
 use crate::arena::CpuArena;
@@ -49,6 +50,7 @@ impl AttentionShape {
             kv_heads: self.kv_heads,
             k_dim: self.dim,
             v_dim: self.dim,
+            window: None,
             k_format: self.format,
             v_format: self.format,
             layout: KvLayout::LaneMajor,
@@ -101,7 +103,7 @@ pub fn attention(
     let table: Vec<u32> = (0..blocks).collect();
     let positions: Vec<u32> = (shape.cached..shape.length()).collect();
     let zeros = vec![0; positions.len()];
-    let kv = [KvGroupBatch { cells: &zeros, block_tables: &[&table] }];
+    let kv = [KvGroupBatch { cells: &zeros, block_tables: &[BlockTable::Aligned(&table)] }];
     let sequences = [SequenceView { rows: 0..shape.queries, cached: shape.cached }];
     let batch =
         Batch { token_ids: &zeros, positions: &positions, sequences: &sequences, kv: &kv, output_rows: &[] };

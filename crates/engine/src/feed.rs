@@ -1,6 +1,6 @@
 //! Puts a step's tokens, positions, cells and block tables together and runs the model on them.
 
-use minfer_graph::{Batch, KvGroupBatch, SequenceView};
+use minfer_graph::{Batch, BlockTable, KvGroupBatch, SequenceView};
 
 use crate::kv::{SequenceId, Store};
 use crate::{Forward, ForwardError};
@@ -63,7 +63,7 @@ impl Feed {
     }
 
     fn with_batch<R>(&self, store: &Store, rows: &[u32], run: impl FnOnce(&Batch<'_>) -> R) -> R {
-        let tables: Vec<Vec<&[u32]>> = (0..self.cells.len())
+        let tables: Vec<Vec<BlockTable<'_>>> = (0..self.cells.len())
             .map(|group| self.sequences.iter().map(|&id| store.table(group, id)).collect())
             .collect();
         let groups = self.cells.iter().zip(&tables);

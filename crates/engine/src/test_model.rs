@@ -36,6 +36,7 @@ pub(crate) fn kv_spec(blocks: u32) -> KvSpec {
         kv_heads: 1,
         k_dim: 2,
         v_dim: 2,
+        window: None,
         k_format: KvFormat::F32,
         v_format: KvFormat::F32,
         layout: KvLayout::LaneMajor,

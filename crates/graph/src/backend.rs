@@ -1,9 +1,10 @@
 //! What a device must offer. A backend knows no model family, no file and no policy of sequences.
 
 use std::any::Any;
+use std::ops::Range;
 
 use crate::plan::Plan;
-use crate::{Batch, Graph, KvSpec, Op, Program, TensorDesc, WeightDesc, WeightId};
+use crate::{Batch, Graph, KvSide, KvSpec, Op, Program, TensorDesc, WeightDesc, WeightId};
 
 /// Where the bytes of weights come from while a backend loads them.
 pub trait WeightSource: Sync {
@@ -136,6 +137,21 @@ pub trait Buffer: Send {
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
+/// Neighbouring rows of one layer and side in one block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KvRows {
+    /// The group.
+    pub group: usize,
+    /// The layer's index inside the group.
+    pub layer_index: usize,
+    /// K or V.
+    pub side: KvSide,
+    /// The block.
+    pub block: u32,
+    /// Offsets in the block.
+    pub rows: Range<u32>,
+}
+
 /// Bytes of KV blocks. The engine's store decides which block holds what; the arena only keeps bytes.
 pub trait KvArena: Send {
     /// The geometry it was made with.
@@ -149,6 +165,25 @@ pub trait KvArena: Send {
 
     /// Gives a block's memory back.
     fn release(&mut self, group: usize, block: u32);
+
+    /// Copies rows of one block to the same offsets of another, for every layer of the group. Both blocks are committed.
+    ///
+    /// # Errors
+    /// The device failed; the rows of `to` hold nothing of use then.
+    fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError>;
+
+    /// Reads neighbouring rows of one layer and side as canonical rows: `[position][head][dim]`, each head encoded by the
+    /// side's format, little-endian. `out` has [`KvGroupSpec::row_bytes`](crate::KvGroupSpec::row_bytes) for each row.
+    ///
+    /// # Errors
+    /// The device failed.
+    fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError>;
+
+    /// Writes what [`read_rows`](Self::read_rows) read, perhaps from an arena of another layout or block size.
+    ///
+    /// # Errors
+    /// The device failed; the rows hold nothing of use then.
+    fn write_rows(&mut self, rows: &KvRows, bytes: &[u8]) -> Result<(), BackendError>;
 
     /// Bytes of memory now taken.
     fn committed_bytes(&self) -> u64;

@@ -36,6 +36,89 @@ impl SequenceView {
 pub struct KvGroupBatch<'a> {
     /// For each row of the batch the cell that its K and V go to: block index x block_tokens + offset.
     pub cells: &'a [u32],
-    /// For each sequence its blocks in order: entry `p / block_tokens` holds position `p`.
-    pub block_tables: &'a [&'a [u32]],
+    /// For each sequence where its positions lie.
+    pub block_tables: &'a [BlockTable<'a>],
+}
+
+/// The entry of a block that holds nothing any more, because no later query sees its positions.
+pub const EVICTED: u32 = u32::MAX;
+
+/// Where the rows of one sequence lie in one KV group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockTable<'a> {
+    /// Entry `p / block_tokens` is the block that holds position `p`, at offset `p % block_tokens`, or [`EVICTED`]. Rows were
+    /// rotated at their position.
+    Aligned(&'a [u32]),
+    /// Runs of rows in order, as removals have left them. Together they cover every position of the sequence once.
+    Shifted(&'a [KvRun]),
+}
+
+/// Neighbouring rows of one block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KvRun {
+    /// Position of the first row.
+    pub start: u32,
+    /// Rows.
+    pub rows: u32,
+    /// The block, or [`EVICTED`].
+    pub block: u32,
+    /// The first row's offset in the block.
+    pub offset: u32,
+    /// The rows were rotated at their position plus this.
+    pub rope_offset: u32,
+}
+
+/// Where one position's rows lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KvPlace {
+    /// The block.
+    pub block: u32,
+    /// The offset in the block.
+    pub offset: u32,
+    /// The row was rotated at its position plus this.
+    pub rope_offset: u32,
+}
+
+impl KvRun {
+    /// One past the position of the last row.
+    pub fn end(&self) -> u32 {
+        self.start + self.rows
+    }
+}
+
+impl BlockTable<'_> {
+    /// Positions that the table has room for, the evicted ones included.
+    pub fn positions(&self, block_tokens: u32) -> u64 {
+        match self {
+            BlockTable::Aligned(blocks) => blocks.len() as u64 * u64::from(block_tokens),
+            BlockTable::Shifted(runs) => runs.last().map_or(0, |run| u64::from(run.end())),
+        }
+    }
+
+    /// Where a position lies; `None` where it is past the end or evicted.
+    pub fn place(&self, position: u32, block_tokens: u32) -> Option<KvPlace> {
+        let place = match self {
+            BlockTable::Aligned(blocks) => KvPlace {
+                block: *blocks.get((position / block_tokens) as usize)?,
+                offset: position % block_tokens,
+                rope_offset: 0,
+            },
+            BlockTable::Shifted(runs) => {
+                let run = &runs[runs.partition_point(|run| run.end() <= position)..].first()?;
+                KvPlace {
+                    block: run.block,
+                    offset: run.offset + (position - run.start),
+                    rope_offset: run.rope_offset,
+                }
+            }
+        };
+        (place.block != EVICTED).then_some(place)
+    }
+}
+
+impl KvPlace {
+    /// The cell: block x block_tokens + offset.
+    pub fn cell(&self, block_tokens: u32) -> u32 {
+        self.block * block_tokens + self.offset
+    }
 }

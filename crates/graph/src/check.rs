@@ -1,6 +1,7 @@
 //! Whether a batch may be given to a backend: a backend trusts every number of a batch that passed.
 
-use crate::{Batch, Extents, KvGroupBatch, KvSpec, Program};
+use crate::batch::{BlockTable, EVICTED, KvRun};
+use crate::{Batch, Extents, KvGroupBatch, KvGroupSpec, KvSpec, Program, SequenceView};
 
 /// What stands against a batch. Nothing has run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -100,7 +101,19 @@ pub enum BatchError {
         /// Blocks given.
         found: usize,
     },
-    /// A block beyond the arena.
+    /// Runs of a table that do not follow one another or leave their block.
+    #[error(
+        "group {group}, sequence {sequence}: run {run} of the block table does not follow the one before it or leaves its block"
+    )]
+    Run {
+        /// The KV group.
+        group: usize,
+        /// The sequence's index in the batch.
+        sequence: usize,
+        /// The run's index.
+        run: usize,
+    },
+    /// A block beyond the arena, or one that was evicted though it is still seen.
     #[error("group {group}, sequence {sequence}: block {block} is outside of the arena of {blocks} blocks")]
     Block {
         /// The KV group.
@@ -113,14 +126,14 @@ pub enum BatchError {
         blocks: u32,
     },
     /// A cell that is not where the block table puts the row's position.
-    #[error("group {group}, row {row}: cell {found}, the block table says {expected}")]
+    #[error("group {group}, row {row}: cell {found}, the block table says {}", expected.map_or("none".to_owned(), |cell| cell.to_string()))]
     Cell {
         /// The KV group.
         group: usize,
         /// The row.
         row: usize,
-        /// By the block table.
-        expected: u64,
+        /// By the block table; none where it has no cell that a new row may go to.
+        expected: Option<u32>,
         /// The cell given.
         found: u32,
     },
@@ -204,29 +217,59 @@ impl BatchCheck {
         check_output_rows(batch)
     }
 
+    /// Checks that a table holds every position that the rows of a sequence may read.
+    fn table(
+        &self,
+        group: usize,
+        sequence: usize,
+        view: &SequenceView,
+        table: BlockTable<'_>,
+    ) -> Result<(), BatchError> {
+        let KvGroupSpec { block_tokens, window, .. } = self.spec.groups[group];
+        let blocks = self.spec.max_blocks[group];
+        let length = u64::from(view.cached) + u64::from(view.rows.end - view.rows.start);
+        // The first position that a row of this step sees.
+        let seen = window.map_or(0, |window| (view.cached + 1).saturating_sub(window));
+        let usable = |block: u32, end: u64| block < blocks || (block == EVICTED && end <= u64::from(seen));
+        let expected = length.div_ceil(u64::from(block_tokens)) as usize;
+        let found = match table {
+            BlockTable::Aligned(entries) => {
+                let end = |index: usize| (index as u64 + 1) * u64::from(block_tokens);
+                let needed = &entries[..expected.min(entries.len())];
+                if let Some(index) = (0..needed.len()).find(|&index| !usable(needed[index], end(index))) {
+                    return Err(BatchError::Block { group, sequence, block: needed[index], blocks });
+                }
+                entries.len()
+            }
+            BlockTable::Shifted(runs) => {
+                if let Some(run) = broken_run(runs, block_tokens) {
+                    return Err(BatchError::Run { group, sequence, run });
+                }
+                if let Some(run) = runs.iter().find(|run| !usable(run.block, u64::from(run.end()))) {
+                    return Err(BatchError::Block { group, sequence, block: run.block, blocks });
+                }
+                table.positions(block_tokens).div_ceil(u64::from(block_tokens)) as usize
+            }
+        };
+        if table.positions(block_tokens) < length {
+            return Err(BatchError::ShortTable { group, sequence, length, expected, found });
+        }
+        Ok(())
+    }
+
     fn group(&mut self, batch: &Batch<'_>, group: usize, rows: &KvGroupBatch<'_>) -> Result<(), BatchError> {
         expect_length(&format!("cells of group {group}"), rows.cells.len(), batch.token_ids.len())?;
         let what = format!("block tables of group {group}");
         expect_length(&what, rows.block_tables.len(), batch.sequences.len())?;
-        let block_tokens = self.spec.groups[group].block_tokens;
-        let blocks = self.spec.max_blocks[group];
         for (sequence, (view, &table)) in batch.sequences.iter().zip(rows.block_tables).enumerate() {
-            let length = u64::from(view.cached) + u64::from(view.rows.end - view.rows.start);
-            let needed = length.div_ceil(u64::from(block_tokens)) as usize;
-            if table.len() < needed {
-                let found = table.len();
-                return Err(BatchError::ShortTable { group, sequence, length, expected: needed, found });
-            }
-            if let Some(&block) = table[..needed].iter().find(|&&block| block >= blocks) {
-                return Err(BatchError::Block { group, sequence, block, blocks });
-            }
+            self.table(group, sequence, view, table)?;
+            let block_tokens = self.spec.groups[group].block_tokens;
             for row in view.rows.start as usize..view.rows.end as usize {
-                let position = batch.positions[row];
-                let block = table[(position / block_tokens) as usize];
-                let expected =
-                    u64::from(block) * u64::from(block_tokens) + u64::from(position % block_tokens);
+                let place = table.place(batch.positions[row], block_tokens);
+                let place = place.filter(|place| place.rope_offset == 0);
+                let expected = place.map(|place| place.cell(block_tokens));
                 let found = rows.cells[row];
-                if u64::from(found) != expected {
+                if expected != Some(found) {
                     return Err(BatchError::Cell { group, row, expected, found });
                 }
             }
@@ -239,6 +282,17 @@ impl BatchCheck {
             None => Ok(()),
         }
     }
+}
+
+/// Where the runs of a table do not follow one another or leave their blocks.
+fn broken_run(runs: &[KvRun], block_tokens: u32) -> Option<usize> {
+    let mut next = 0;
+    runs.iter().position(|run| {
+        let follows = run.start == std::mem::replace(&mut next, run.start.saturating_add(run.rows));
+        let inside =
+            run.block == EVICTED || run.offset.checked_add(run.rows).is_some_and(|end| end <= block_tokens);
+        !follows || !inside || run.rows == 0 || run.start.checked_add(run.rows).is_none()
+    })
 }
 
 fn check_sequences(batch: &Batch<'_>) -> Result<(), BatchError> {

@@ -150,6 +150,8 @@ pub struct KvGroupSpec {
     pub k_dim: u32,
     /// Elements of a V head.
     pub v_dim: u32,
+    /// How many positions up to its own a query sees at most; none when it sees every one. Rows behind it are never read again.
+    pub window: Option<u32>,
     /// Storage of K rows.
     pub k_format: KvFormat,
     /// Storage of V rows.
@@ -192,6 +194,31 @@ impl KvGroupSpec {
     /// Bytes of one block.
     pub fn bytes_per_block(&self) -> u64 {
         u64::from(self.block_tokens) * self.bytes_per_token()
+    }
+
+    /// Byte offset inside a block of one element: of a layer (by its index in the group) and side, a head, the row's offset in
+    /// the block, and a dim.
+    pub fn element_offset(
+        &self,
+        layer_index: usize,
+        side: KvSide,
+        head: usize,
+        row: usize,
+        dim: usize,
+    ) -> usize {
+        let rows = self.block_tokens as usize;
+        let (dims, format) = match side {
+            KvSide::K => (self.k_dim as usize, self.k_format),
+            KvSide::V => (self.v_dim as usize, self.v_format),
+        };
+        let element = match (self.layout, side, format) {
+            (KvLayout::LaneMajor, KvSide::K, KvFormat::BF16) => (dim / 2 * rows + row) * 2 + dim % 2,
+            (KvLayout::LaneMajor, KvSide::K, _) => dim * rows + row,
+            (KvLayout::LaneMajor, KvSide::V, KvFormat::BF16) => (row / 2 * dims + dim) * 2 + row % 2,
+            (KvLayout::LaneMajor, KvSide::V, _) => row * dims + dim,
+        };
+        self.side_offset(layer_index, side) as usize
+            + (head * dims * rows + element) * format.element_bytes() as usize
     }
 
     /// Byte offset inside a block of the rows of one layer and side.
@@ -247,6 +274,7 @@ impl KvSpec {
             kv_heads: first.kv_heads,
             k_dim: first.k_dim,
             v_dim: first.v_dim,
+            window: first.window,
             k_format: choice.k_format,
             v_format: choice.v_format,
             layout: choice.layout,

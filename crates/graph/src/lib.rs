@@ -23,7 +23,7 @@ pub mod plan;
 pub mod verify;
 
 pub use backend::{Backend, BackendError, Support};
-pub use batch::{Batch, KvGroupBatch, SequenceView};
+pub use batch::{Batch, BlockTable, EVICTED, KvGroupBatch, KvPlace, KvRun, SequenceView};
 pub use builder::{GraphBuilder, ProgramBuilder};
 pub use check::{BatchCheck, BatchError};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};

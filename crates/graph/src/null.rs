@@ -7,14 +7,15 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::backend::{
-    Backend, BackendError, Buffer, Compiled, KvArena, LoadedWeights, Support, WeightSource,
+    Backend, BackendError, Buffer, Compiled, KvArena, KvRows, LoadedWeights, Support, WeightSource,
 };
 use crate::plan::Plan;
-use crate::{Batch, Graph, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc};
+use crate::{Batch, EVICTED, Graph, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc};
 
 /// Fills one row of logits from the sequence's tokens up to and with the row's own.
 type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
@@ -309,44 +310,41 @@ impl NullArena {
         Ok(())
     }
 
-    /// The tokens of a row's sequence up to and with its own, the same by every group.
+    /// The tokens of a row's sequence up to and with its own, the same by every group that still has them. A position that all
+    /// groups have evicted counts as [`EVICTED`].
     fn history(&mut self, batch: &Batch<'_>, row: u32) -> Result<Vec<u32>, BackendError> {
         let covers = |view: &&crate::SequenceView| view.rows.contains(&row);
         let sequence =
             batch.sequences.iter().position(|view| covers(&view)).expect("sequences cover all rows");
-        let mut first: Option<Vec<u32>> = None;
-        for group in 0..self.spec.groups.len() {
-            let tokens = self.tokens(batch, group, sequence, batch.positions[row as usize])?;
-            match &first {
-                Some(first) if *first != tokens => {
-                    let text = format!("sequence {sequence}: groups 0 and {group} hold other tokens");
-                    return Err(BackendError::BadBatch(text));
-                }
-                Some(_) => {}
-                None => first = Some(tokens),
-            }
+        if self.spec.groups.is_empty() {
+            return Ok(vec![batch.token_ids[row as usize]]);
         }
-        Ok(first.unwrap_or_else(|| vec![batch.token_ids[row as usize]]))
+        let tokens =
+            (0..=batch.positions[row as usize]).map(|position| self.token(batch, sequence, position));
+        tokens.collect()
     }
 
-    fn tokens(
-        &mut self,
-        batch: &Batch<'_>,
-        group: usize,
-        sequence: usize,
-        last: u32,
-    ) -> Result<Vec<u32>, BackendError> {
-        let block_tokens = self.spec.groups[group].block_tokens;
-        let table = batch.kv[group].block_tables[sequence];
-        let mut tokens = Vec::with_capacity(last as usize + 1);
-        for position in 0..=last {
-            let cell = table[(position / block_tokens) as usize] * block_tokens + position % block_tokens;
-            tokens.push(self.cell(group, cell)?.ok_or_else(|| {
+    fn token(&mut self, batch: &Batch<'_>, sequence: usize, position: u32) -> Result<u32, BackendError> {
+        let mut token: Option<u32> = None;
+        for (group, rows) in batch.kv.iter().enumerate() {
+            let block_tokens = self.spec.groups[group].block_tokens;
+            let Some(place) = rows.block_tables[sequence].place(position, block_tokens) else { continue };
+            let cell = place.cell(block_tokens);
+            let stored = self.cell(group, cell)?.ok_or_else(|| {
                 let place = format!("group {group}, sequence {sequence}, position {position}");
                 BackendError::BadBatch(format!("{place}: cell {cell} was never stored"))
-            })?);
+            })?;
+            if *token.get_or_insert(stored) != stored {
+                let text = format!("sequence {sequence}: group {group} holds another token at {position}");
+                return Err(BackendError::BadBatch(text));
+            }
         }
-        Ok(tokens)
+        Ok(token.unwrap_or(EVICTED))
+    }
+
+    /// Bytes of a canonical row. The first four are its token plus one, 0 where nothing was stored.
+    fn row_bytes(&self, rows: &KvRows) -> usize {
+        self.spec.groups[rows.group].row_bytes(rows.side) as usize
     }
 }
 
@@ -375,6 +373,33 @@ impl KvArena for NullArena {
         let stats = &mut self.backend.state().stats;
         stats.releases += 1;
         stats.committed_blocks -= 1;
+    }
+
+    fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError> {
+        let block_tokens = self.spec.groups[group].block_tokens;
+        for row in rows {
+            *self.cell(group, to * block_tokens + row)? = *self.cell(group, from * block_tokens + row)?;
+        }
+        Ok(())
+    }
+
+    fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError> {
+        let cells = &self.blocks[&(rows.group, rows.block)][rows.rows.start as usize..rows.rows.end as usize];
+        for (cell, out) in cells.iter().zip(out.chunks_exact_mut(self.row_bytes(rows))) {
+            out.fill(0);
+            out[..4].copy_from_slice(&cell.map_or(0, |token| token + 1).to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_rows(&mut self, rows: &KvRows, bytes: &[u8]) -> Result<(), BackendError> {
+        let row_bytes = self.row_bytes(rows);
+        let block_tokens = self.spec.groups[rows.group].block_tokens;
+        for (row, bytes) in rows.rows.clone().zip(bytes.chunks_exact(row_bytes)) {
+            let token = u32::from_le_bytes(*bytes.first_chunk().expect("rows of four bytes and more"));
+            *self.cell(rows.group, rows.block * block_tokens + row)? = token.checked_sub(1);
+        }
+        Ok(())
     }
 
     fn committed_bytes(&self) -> u64 {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use common::{Family, GEMMA3, LLAMA, ZeroWeights, choice};
 use minfer_graph::null::seeded_logits;
 use minfer_graph::{
-    Backend, BackendError, Batch, BatchError, Executor, ExecutorConfig, ExecutorError, Extents, KvGroupBatch,
-    KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
+    Backend, BackendError, Batch, BatchError, BlockTable, Executor, ExecutorConfig, ExecutorError, Extents,
+    KvGroupBatch, KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
 };
 use minfer_tensor::DType;
 
@@ -67,7 +67,7 @@ impl Step {
     }
 
     fn with<R>(&self, run: impl FnOnce(&Batch<'_>) -> R) -> R {
-        let tables: Vec<&[u32]> = self.tables.iter().map(Vec::as_slice).collect();
+        let tables: Vec<_> = self.tables.iter().map(|table| BlockTable::Aligned(table)).collect();
         let kv = vec![KvGroupBatch { cells: &self.cells, block_tables: &tables }; self.groups];
         run(&Batch {
             token_ids: &self.tokens,

@@ -6,7 +6,8 @@ use common::{Family, GEMMA3, LLAMA, PARALLEL, QWEN2, choice, linear, rope, weigh
 use minfer_graph::backend::Support;
 use minfer_graph::passes::{self, RewriteError, RewriteReport};
 use minfer_graph::{
-    Batch, Graph, KvGroupBatch, KvSpec, Op, Program, ProgramBuilder, SequenceView, Symbol, TensorDesc,
+    Batch, BlockTable, Graph, KvGroupBatch, KvSpec, Op, Program, ProgramBuilder, SequenceView, Symbol,
+    TensorDesc,
 };
 use minfer_tensor::DType;
 use minfer_testkit::interpreter::{Matrix, ReferenceKv, interpret};
@@ -42,10 +43,10 @@ fn run(program: &Program) -> Vec<Matrix> {
             .iter()
             .map(|(rows, cached, _)| SequenceView { rows: rows.clone(), cached: *cached })
             .collect();
-        let tables: Vec<&[u32]> = sequences.iter().map(|(_, _, table)| table.as_slice()).collect();
+        let tables: Vec<_> = sequences.iter().map(|(_, _, table)| BlockTable::Aligned(table)).collect();
         let mut positions = Vec::new();
         let mut cells = Vec::new();
-        for (view, table) in views.iter().zip(&tables) {
+        for (view, (_, _, table)) in views.iter().zip(&sequences) {
             for position in view.cached..view.length() {
                 positions.push(position);
                 cells.push(table[0] * 16 + position);

@@ -98,7 +98,9 @@ impl ReferenceKv {
         let table = batch.kv[group].block_tables[sequence];
         range
             .map(|position| {
-                let cell = table[(position / block_tokens) as usize] * block_tokens + position % block_tokens;
+                let place = table.place(position, block_tokens);
+                let place = place.unwrap_or_else(|| panic!("layer {layer}, position {position}: evicted"));
+                let cell = place.cell(block_tokens);
                 let rows = self.rows.get(&(layer, cell));
                 rows.unwrap_or_else(|| panic!("layer {layer}, position {position}: cell {cell} is empty"))
             })

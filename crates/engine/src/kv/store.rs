@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use minfer_graph::backend::KvArena;
-use minfer_graph::{BackendError, KvSpec};
+use minfer_graph::{BackendError, BlockTable, KvSpec};
 
 use super::blocks::{BlockPool, Placement};
 
@@ -209,8 +209,8 @@ impl Store {
     }
 
     /// A sequence's blocks in order.
-    pub fn table(&self, group: usize, id: SequenceId) -> &[u32] {
-        &self.sequence(id).tables[group]
+    pub fn table(&self, group: usize, id: SequenceId) -> BlockTable<'_> {
+        BlockTable::Aligned(&self.sequence(id).tables[group])
     }
 
     /// The cells of the prepared positions, in order.
@@ -240,7 +240,7 @@ impl Store {
         let mut room: Vec<i64> = self.groups.iter().map(|group| i64::from(group.pool.free())).collect();
         for &(id, tokens) in reserved {
             for (index, group) in self.groups.iter().enumerate() {
-                let owned = self.table(index, id).len() as i64;
+                let owned = self.sequence(id).tables[index].len() as i64;
                 room[index] -= (i64::from(group.blocks_for(tokens)) - owned).max(0);
             }
         }

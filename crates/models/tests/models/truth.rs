@@ -4,7 +4,8 @@ use crate::common::open;
 use minfer_graph::backend::WeightSource;
 use minfer_graph::passes::{REWRITES, rewrite_all};
 use minfer_graph::{
-    Activation, Batch, KvFormat, KvGroupBatch, KvLayout, KvSpec, Op, Program, SequenceView, WeightId,
+    Activation, Batch, BlockTable, KvFormat, KvGroupBatch, KvLayout, KvSpec, Op, Program, SequenceView,
+    WeightId,
 };
 use minfer_models::{FileWeights, Model, ModelOptions};
 use minfer_tensor::blocks::decode_row;
@@ -35,7 +36,7 @@ fn logits(program: &Program, source: &FileWeights<'_>, spec: &KvSpec, record: &R
     let count = record.tokens.len() as u32;
     let positions: Vec<u32> = (0..count).collect();
     let table: Vec<u32> = (0..count.div_ceil(spec.groups[0].block_tokens)).collect();
-    let tables: [&[u32]; 1] = [&table];
+    let tables = [BlockTable::Aligned(&table)];
     let kv = vec![KvGroupBatch { cells: &positions, block_tables: &tables }; spec.groups.len()];
     let batch = Batch {
         token_ids: &record.tokens,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use minfer_graph::KvFormat;
+use minfer_graph::{BlockTable, KvFormat};
 
 use super::cells::{HeadCells, Tile};
 use super::plan::{Block, Fold, Item, partial_floats};
@@ -194,7 +194,10 @@ fn run_tile<S: Simd>(
     let cells = HeadCells {
         group: args.group,
         cells: args.cells,
-        blocks: args.batch.kv[args.group_index].block_tables[queries.block.sequence],
+        blocks: match args.batch.kv[args.group_index].block_tables[queries.block.sequence] {
+            BlockTable::Aligned(blocks) => blocks,
+            BlockTable::Shifted(_) => unimplemented!("shifted tables"),
+        },
         layer_index: args.layer_index,
         kv_head: queries.block.kv_head,
     };

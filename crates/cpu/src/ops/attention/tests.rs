@@ -1,7 +1,9 @@
 //! Attention against a plain f64 reference, and against itself under every way of doing it.
 
 use minfer_graph::backend::KvArena;
-use minfer_graph::{F32Bits, KvFormat, KvGroupBatch, KvLayout, KvSide, KvSpec, SequenceView, WeightId};
+use minfer_graph::{
+    BlockTable, F32Bits, KvFormat, KvGroupBatch, KvLayout, KvSide, KvSpec, SequenceView, WeightId,
+};
 
 use super::*;
 use crate::arena::CpuArena;
@@ -44,6 +46,7 @@ impl Case {
             kv_heads: self.kv_heads,
             k_dim: self.k_dim,
             v_dim: self.v_dim,
+            window: None,
             k_format: self.k_format,
             v_format: self.v_format,
             layout: KvLayout::LaneMajor,
@@ -207,10 +210,11 @@ impl<'a> World<'a> {
             }
         }
         let tokens = case.block_tokens as usize;
-        let tables: Vec<&[u32]> = counts
+        let tables: Vec<BlockTable<'_>> = counts
             .iter()
             .map(|&(sequence, count)| {
-                &self.tables[sequence][..(self.cached[sequence] + count).div_ceil(tokens)]
+                let blocks = (self.cached[sequence] + count).div_ceil(tokens);
+                BlockTable::Aligned(&self.tables[sequence][..blocks])
             })
             .collect();
         let cells = vec![0; positions.len()];

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use minfer_graph::backend::KvArena;
-use minfer_graph::{BackendError, KvSpec};
+use minfer_graph::backend::{KvArena, KvRows};
+use minfer_graph::{BackendError, BlockTable, KvSpec};
 use proptest::prelude::*;
 
 use super::*;
@@ -37,6 +37,18 @@ impl KvArena for TestArena {
 
     fn release(&mut self, group: usize, block: u32) {
         assert!(self.committed.remove(&(group, block)), "block {block} of group {group} is not committed");
+    }
+
+    fn copy_rows(&mut self, _: usize, _: u32, _: u32, _: std::ops::Range<u32>) -> Result<(), BackendError> {
+        unreachable!("nothing is shared")
+    }
+
+    fn read_rows(&self, _: &KvRows, _: &mut [u8]) -> Result<(), BackendError> {
+        unreachable!("rows are not read")
+    }
+
+    fn write_rows(&mut self, _: &KvRows, _: &[u8]) -> Result<(), BackendError> {
+        unreachable!("rows are not written")
     }
 
     fn committed_bytes(&self) -> u64 {
@@ -76,7 +88,7 @@ fn cells_follow_the_block_table() {
     store.publish(b);
     store.prepare(&mut arena, a, 8).unwrap();
     assert_eq!(store.cells(1, a).collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15, 32, 33]);
-    assert_eq!(store.table(1, a), [0, 2]);
+    assert_eq!(store.table(1, a), BlockTable::Aligned(&[0, 2]));
     assert_eq!((store.length(a), store.prepared(a)), (10, 8));
     store.publish(a);
     assert_eq!((store.length(a), store.prepared(a)), (18, 0));
@@ -167,7 +179,7 @@ fn check(store: &Store, arena: &TestArena, model: &Model) {
     for (&id, &(length, prepared)) in model {
         assert_eq!((store.length(id), store.prepared(id)), (length, prepared));
         for (group, spec) in arena.spec.groups.iter().enumerate() {
-            let table = store.table(group, id);
+            let BlockTable::Aligned(table) = store.table(group, id) else { panic!("nothing was removed") };
             assert_eq!(table.len() as u32, (length + prepared).div_ceil(spec.block_tokens));
             for (index, &block) in table.iter().enumerate() {
                 assert!(block < arena.spec.max_blocks[group]);
