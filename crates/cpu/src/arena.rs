@@ -1,11 +1,13 @@
 //! Memory of the KV cache: one reserved range of addresses per group, pages present only where blocks are in use.
 
+mod rows;
+
 use std::any::Any;
 use std::ops::Range;
 
 use memmap2::{MmapOptions, MmapRaw};
 use minfer_graph::backend::{BackendError, KvArena, KvRows};
-use minfer_graph::{KvGroupSpec, KvSide, KvSpec};
+use minfer_graph::{KvGroupSpec, KvSpec};
 
 use crate::threads::SharedSlice;
 
@@ -69,41 +71,17 @@ impl KvArena for CpuArena {
     }
 
     fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError> {
-        let spec = &self.spec.groups[group];
-        let bytes = self.groups[group].bytes_mut();
-        let base = |block: u32| block as usize * spec.bytes_per_block() as usize;
-        for (layer_index, side) in sides(spec) {
-            for (row, head, dim, size) in elements(spec, side, rows.clone()) {
-                let at = spec.element_offset(layer_index, side, head, row, dim);
-                bytes.copy_within(base(from) + at..base(from) + at + size, base(to) + at);
-            }
-        }
+        rows::copy(&self.spec.groups[group], self.groups[group].bytes_mut(), from, to, rows);
         Ok(())
     }
 
     fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError> {
-        let spec = &self.spec.groups[rows.group];
-        let bytes = self.groups[rows.group].bytes();
-        let base = rows.block as usize * spec.bytes_per_block() as usize;
-        let mut next = 0;
-        for (row, head, dim, size) in elements(spec, rows.side, rows.rows.clone()) {
-            let at = base + spec.element_offset(rows.layer_index, rows.side, head, row, dim);
-            out[next..next + size].copy_from_slice(&bytes[at..at + size]);
-            next += size;
-        }
+        rows::read(&self.spec.groups[rows.group], self.groups[rows.group].bytes(), rows, out);
         Ok(())
     }
 
     fn write_rows(&mut self, rows: &KvRows, from: &[u8]) -> Result<(), BackendError> {
-        let spec = &self.spec.groups[rows.group];
-        let bytes = self.groups[rows.group].bytes_mut();
-        let base = rows.block as usize * spec.bytes_per_block() as usize;
-        let mut next = 0;
-        for (row, head, dim, size) in elements(spec, rows.side, rows.rows.clone()) {
-            let at = base + spec.element_offset(rows.layer_index, rows.side, head, row, dim);
-            bytes[at..at + size].copy_from_slice(&from[next..next + size]);
-            next += size;
-        }
+        rows::write(&self.spec.groups[rows.group], self.groups[rows.group].bytes_mut(), rows, from);
         Ok(())
     }
 
@@ -118,27 +96,6 @@ impl KvArena for CpuArena {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
-}
-
-/// Every layer's index with both of its sides.
-fn sides(spec: &KvGroupSpec) -> impl Iterator<Item = (usize, KvSide)> + use<> {
-    (0..spec.layers.len()).flat_map(|layer_index| [KvSide::K, KvSide::V].map(|side| (layer_index, side)))
-}
-
-/// The elements of neighbouring rows in canonical order, as (row, head, dim, bytes).
-fn elements(
-    spec: &KvGroupSpec,
-    side: KvSide,
-    rows: Range<u32>,
-) -> impl Iterator<Item = (usize, usize, usize, usize)> + use<> {
-    let (dims, format) = match side {
-        KvSide::K => (spec.k_dim as usize, spec.k_format),
-        KvSide::V => (spec.v_dim as usize, spec.v_format),
-    };
-    let (heads, size) = (spec.kv_heads as usize, format.element_bytes() as usize);
-    (rows.start as usize..rows.end as usize).flat_map(move |row| {
-        (0..heads).flat_map(move |head| (0..dims).map(move |dim| (row, head, dim, size)))
-    })
 }
 
 impl Group {
