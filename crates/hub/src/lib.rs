@@ -37,6 +37,7 @@ mod progress;
 mod pull;
 mod requirement;
 mod resolve;
+mod split;
 mod wheel;
 
 pub use cache::{CacheDir, CachedModel, ENV_MODELS, PartialModel, list, list_partials, remove};

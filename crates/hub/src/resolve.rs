@@ -1,5 +1,6 @@
 //! From what a user typed to what it stands for.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::cache::{self, CacheDir};
@@ -52,8 +53,8 @@ impl PullTarget {
 /// name with or without `.gguf`), a catalogue name, a source URI.
 ///
 /// # Errors
-/// [`HubError::UnknownModel`] with near names, [`HubError::NoSuchFile`], [`HubError::IsFolder`],
-/// [`HubError::SourceNotBuilt`], [`HubError::BadRequirement`], or [`HubError::CacheDamaged`] where the cached file of a
+/// [`HubError::UnknownModel`] with near names, [`HubError::NoSuchFile`], [`HubError::IsFolder`], [`HubError::NotAFile`],
+/// [`HubError::Io`] for a path that cannot be looked at, [`HubError::SourceNotBuilt`], [`HubError::BadRequirement`], or [`HubError::CacheDamaged`] where the cached file of a
 /// catalogue name has the wrong size.
 pub fn resolve(model: &str, cache: &CacheDir) -> Result<Resolution, HubError> {
     let path = Path::new(model);
@@ -72,13 +73,29 @@ pub fn resolve(model: &str, cache: &CacheDir) -> Result<Resolution, HubError> {
 /// Says what `pull NAME` should bring, whether or not it is in the cache: a catalogue name or a source URI.
 ///
 /// # Errors
-/// As [`resolve`], and [`HubError::NoSource`] for a cached file of unknown origin.
+/// As [`resolve`], [`HubError::NoSource`] for a cached file of unknown origin, and [`HubError::NotPullable`] for a path.
 pub fn pull_target(name: &str, cache: &CacheDir) -> Result<PullTarget, HubError> {
     match named(name) {
         Some(target) => target,
         None if cache.lookup(name).is_some() => Err(HubError::NoSource { name: name.to_owned() }),
-        None => Err(unknown(name, cache)),
+        None => Err(match not_pullable(name) {
+            Some(what) => HubError::NotPullable { name: name.to_owned(), what },
+            None => unknown(name, cache),
+        }),
     }
+}
+
+/// What a path is that was taken for a name; `None` for what is no path.
+fn not_pullable(name: &str) -> Option<&'static str> {
+    match Path::new(name).metadata() {
+        Ok(metadata) if metadata.is_dir() => Some("a folder"),
+        Ok(_) => Some("a file that is there already"),
+        Err(_) => is_path(name).then_some("a path"),
+    }
+}
+
+fn is_path(text: &str) -> bool {
+    Path::new(text).is_absolute() || text.contains(['/', '\\'])
 }
 
 /// The catalogue entry or source that `name` spells, or `None` where it spells neither.
@@ -117,11 +134,14 @@ fn cached(model: &str, path: PathBuf) -> Result<Resolution, HubError> {
 
 fn unknown(model: &str, cache: &CacheDir) -> HubError {
     let path = PathBuf::from(model);
-    if path.is_dir() {
-        return HubError::IsFolder { path };
-    }
-    if path.is_absolute() || model.contains(['/', '\\']) {
-        return HubError::NoSuchFile { path };
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => return HubError::IsFolder { path },
+        Ok(_) => return HubError::NotAFile { path },
+        Err(source) if is_path(model) => {
+            let missing = matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+            return if missing { HubError::NoSuchFile { path } } else { HubError::Io { path, source } };
+        }
+        Err(_) => {}
     }
     let cached = cache::list(cache).unwrap_or_default().into_iter().map(|model| model.name);
     let known = CATALOG.iter().map(|entry| entry.name.to_owned()).chain(cached);
@@ -202,6 +222,33 @@ mod tests {
     }
 
     #[test]
+    fn paths_are_not_pulled() {
+        let place = Place::new();
+        let path = place.folder.path().join("own.gguf");
+        fs::write(&path, b"x").unwrap();
+        for (name, words) in [
+            (path.to_str().unwrap(), "is a file that is there already and no name to pull"),
+            (place.folder.path().to_str().unwrap(), "is a folder and no name"),
+            ("./none.gguf", "`./none.gguf` is a path and no name"),
+            #[cfg(unix)]
+            ("/dev/null", "is a file that is there already"),
+        ] {
+            let refusal = pull_target(name, &place.cache).unwrap_err().to_string();
+            assert!(refusal.contains(words) && refusal.contains("smollm2"), "{refusal}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_that_cannot_be_looked_at_says_why() {
+        let place = Place::new();
+        let path = place.folder.path().join("loop");
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let refusal = place.refusal(path.to_str().unwrap());
+        assert!(refusal.contains("loop: ") && !refusal.contains("no such file"), "{refusal}");
+    }
+
+    #[test]
     fn a_damaged_cached_file_is_refused_by_its_catalogue_name() {
         let place = Place::new();
         let file = catalog::find("smollm2").unwrap().file;
@@ -230,6 +277,8 @@ mod tests {
             ("pip:a>=1", &["only `==version`"]),
             ("./none.gguf", &["no such file: ./none.gguf"]),
             (folder, &["is a folder"]),
+            #[cfg(unix)]
+            ("/dev/null", &["/dev/null is not a regular file"]),
         ] {
             let refusal = place.refusal(model);
             for word in words {

@@ -57,7 +57,14 @@ fn listing(cache: &CacheDir) -> Result<Value> {
         .into_iter()
         .map(|model| {
             let not_run = not_run(&model.path);
-            json!({"name": model.name, "file": model.file, "path": model.path, "bytes": model.bytes, "not_run": not_run})
+            json!({
+                "name": model.name,
+                "file": model.file,
+                "path": model.path,
+                "files": model.files,
+                "bytes": model.bytes,
+                "not_run": not_run,
+            })
         })
         .collect();
     Ok(json!({
@@ -81,7 +88,10 @@ fn line(group: &str, row: &Value) -> String {
     let text = |key: &str| row[key].as_str().unwrap_or_default();
     let name = text("name");
     let rest = match group {
-        "models" => text("path").to_owned(),
+        "models" => match row["files"].as_array().map_or(1, Vec::len) {
+            1 => text("path").to_owned(),
+            count => format!("{} and {} more files", text("path"), count - 1),
+        },
         "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),
         _ => format!("(minfer pull {name})"),
     };

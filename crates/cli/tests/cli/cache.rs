@@ -1,6 +1,7 @@
 //! `minfer list`, `rm` and `pull`, without a network.
 
 use minfer_testkit::synthetic::{self, Family};
+use serde_json::Value;
 
 use crate::place::{Place, has};
 
@@ -53,6 +54,48 @@ fn models_of_the_cache_go_by_name() {
     has(&stderr, &["removed mine", "freed"]);
     has(&place.minfer(&["rm", "mine"]).failure(), &["`mine` is not in the cache"]);
     has(&place.minfer(&["rm", "../tiny"]).failure(), &["`../tiny` is not in the cache"]);
+}
+
+#[test]
+fn a_split_model_is_listed_shown_and_removed_whole() {
+    let place = filled();
+    let parts = Family::Llama.model().to_parts(3);
+    for (index, bytes) in parts.iter().enumerate() {
+        place.write(&format!("models/big-{:05}-of-00003.gguf", index + 1), bytes);
+    }
+    let listing = place.minfer(&["list", "--json"]).json();
+    let rows: Vec<_> =
+        listing["models"].as_array().unwrap().iter().filter(|row| row["name"] == "big").collect();
+    let bytes: usize = parts.iter().map(Vec::len).sum();
+    assert_eq!((rows.len(), &rows[0]["bytes"], &rows[0]["not_run"]), (1, &bytes.into(), &Value::Null));
+    assert_eq!(rows[0]["files"].as_array().map(Vec::len), Some(3));
+    let text = place.minfer(&["list"]).stdout();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("big")).collect();
+    assert_eq!(lines.len(), 1, "{text}");
+    has(lines[0], &["big-00001-of-00003.gguf and 2 more files"]);
+    has(&place.minfer(&["show", "big"]).stdout(), &["part big-00003-of-00003.gguf", "synthetic llama"]);
+    place.minfer(&["run", "big", "p", "--raw", "-n", "1"]).stdout();
+    place.minfer(&["rm", "big"]).stdout();
+    let left = place.minfer(&["list"]).stdout();
+    assert!(!left.contains("big") && left.contains("mine"), "{left}");
+    // A part that is missing is named.
+    place.write("models/big-00002-of-00003.gguf", &parts[1]);
+    let text = place.minfer(&["list"]).stdout();
+    has(&text, &["[cannot run: ", "big-00001-of-00003.gguf: part 1 of 3 of the model is missing"]);
+}
+
+#[test]
+fn paths_are_no_names_to_pull() {
+    let place = Place::with(Family::Llama);
+    for (name, words) in [
+        ("tiny.gguf", "`tiny.gguf` is a file that is there already and no name to pull"),
+        ("./none.gguf", "`./none.gguf` is a path and no name to pull"),
+        ("/dev/null", "`/dev/null` is a file that is there already"),
+        (".", "`.` is a folder and no name to pull"),
+    ] {
+        has(&place.minfer(&["pull", name]).failure(), &[words, "smollm2", "pip:"]);
+    }
+    has(&place.minfer(&["show", "/dev/null"]).failure(), &["/dev/null is not a regular file"]);
 }
 
 #[test]
