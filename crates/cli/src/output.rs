@@ -11,11 +11,18 @@ pub(crate) const FAILED: u8 = 1;
 /// The command line was wrong.
 pub(crate) const USAGE: u8 = 2;
 
+/// A wrong value that only the command can tell from a right one.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Wrong(pub(crate) String);
+
 /// Prints help or a usage error and gives the exit code.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe is the reader's choice.
-    let _ = error.print();
-    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    match error.print() {
+        _ if error.use_stderr() => ExitCode::from(USAGE),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure(&of_stdout(error.into())),
+    }
 }
 
 /// Prints an error with its causes in one line and gives the exit code. A reader of stdout that has gone away has what
@@ -28,7 +35,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     note(&format!("error: {}", one_line(&sentence(error))));
-    ExitCode::from(FAILED)
+    ExitCode::from(if error.is::<Wrong>() { USAGE } else { FAILED })
 }
 
 /// An error and its causes, without those that it has in its own words.
@@ -46,8 +53,20 @@ fn sentence(error: &anyhow::Error) -> String {
 /// Writes to stdout; what could not be written is an error.
 pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
-    write(&mut out)?;
-    Ok(out.flush()?)
+    write(&mut out).and_then(|()| Ok(out.flush()?)).map_err(of_stdout)
+}
+
+/// Says where it was that writing failed. Any other error that has come up meanwhile says so itself.
+pub(crate) fn of_stdout(error: anyhow::Error) -> anyhow::Error {
+    let Some(cause) = error.downcast_ref::<io::Error>().filter(|_| error.chain().len() == 1) else {
+        return error;
+    };
+    let advice = match cause.kind() {
+        io::ErrorKind::StorageFull => "; free some space or send it elsewhere",
+        _ => "",
+    };
+    let text = format!("the output could not be written: {cause}{advice}");
+    error.context(text)
 }
 
 /// Writes one line to stdout.

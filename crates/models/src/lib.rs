@@ -24,6 +24,6 @@ pub use hyperparams::{
 };
 pub use load::{FileWeights, Model, ModelOptions};
 pub use metadata::{Metadata, MetadataOverride, MetadataValue};
-pub use overrides::{RopeOverrides, RopeScalingKind};
+pub use overrides::{OverrideRange, RopeOverrides, RopeScalingKind};
 pub use rules::{LayerRules, Rules};
 pub use tensors::{Present, TensorRule, TensorUse};

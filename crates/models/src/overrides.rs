@@ -1,3 +1,4 @@
+use std::fmt;
 use std::str::FromStr;
 
 use crate::hyperparams::{RopeHyperparams, RopeScaling, Yarn};
@@ -24,6 +25,26 @@ pub struct RopeOverrides {
     pub yarn_beta_fast: Option<f64>,
     /// `--yarn-beta-slow`: turns in the original context below which a pair is fully interpolated.
     pub yarn_beta_slow: Option<f64>,
+}
+
+/// The range of a setting: above one number and up to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OverrideRange {
+    above: f64,
+    most: f64,
+}
+
+impl OverrideRange {
+    /// Whether a number is in the range.
+    pub fn contains(self, number: f64) -> bool {
+        number > self.above && number <= self.most
+    }
+}
+
+impl fmt::Display for OverrideRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "a number above {} and at most {}", self.above, self.most)
+    }
 }
 
 /// A method of stretching the context.
@@ -66,6 +87,15 @@ impl FromStr for RopeScalingKind {
 }
 
 impl RopeOverrides {
+    /// Range of `scale` and `freq_scale`.
+    pub const FACTOR: OverrideRange = OverrideRange { above: 0.0, most: 1e6 };
+    /// Range of `freq_base`.
+    pub const BASE: OverrideRange = OverrideRange { above: 1.0, most: 1e15 };
+    /// Range of `yarn_attn_factor`.
+    pub const MAGNITUDE: OverrideRange = OverrideRange { above: 0.0, most: 1e3 };
+    /// Range of `yarn_beta_fast` and `yarn_beta_slow`.
+    pub const TURNS: OverrideRange = OverrideRange { above: 0.0, most: 1e6 };
+
     /// Puts the settings into a model's hyperparameters.
     ///
     /// # Errors
@@ -75,10 +105,10 @@ impl RopeOverrides {
         let context = hyperparams.context_length;
         let rope = &mut hyperparams.rope;
         if let Some(base) = self.freq_base {
-            rope.base = within("--rope-freq-base", base, 1.0, 1e15)?;
+            rope.base = within("--rope-freq-base", base, Self::BASE)?;
         }
         if let Some(factor) = self.yarn_attn_factor {
-            rope.magnitude = within("--yarn-attn-factor", factor, 0.0, 1e3)? * rope.file_magnitude;
+            rope.magnitude = within("--yarn-attn-factor", factor, Self::MAGNITUDE)? * rope.file_magnitude;
         }
         rope.scaling = self.scaling_of(rope, context)?;
         Ok(())
@@ -124,10 +154,10 @@ impl RopeOverrides {
             })?;
         }
         if let Some(beta_fast) = self.yarn_beta_fast {
-            yarn.beta_fast = within("--yarn-beta-fast", beta_fast, 0.0, 1e6)?;
+            yarn.beta_fast = within("--yarn-beta-fast", beta_fast, Self::TURNS)?;
         }
         if let Some(beta_slow) = self.yarn_beta_slow {
-            yarn.beta_slow = within("--yarn-beta-slow", beta_slow, 0.0, 1e6)?;
+            yarn.beta_slow = within("--yarn-beta-slow", beta_slow, Self::TURNS)?;
         }
         Ok(RopeScaling::Yarn(yarn))
     }
@@ -139,8 +169,8 @@ impl RopeOverrides {
                 freq_scale.to_string(),
                 &format!("only one of it and --rope-scale (now {scale})"),
             )),
-            (Some(scale), None) => within("--rope-scale", scale, 0.0, 1e6).map(Some),
-            (None, Some(scale)) => Ok(Some(1.0 / within("--rope-freq-scale", scale, 0.0, 1e6)?)),
+            (Some(scale), None) => within("--rope-scale", scale, Self::FACTOR).map(Some),
+            (None, Some(scale)) => Ok(Some(1.0 / within("--rope-freq-scale", scale, Self::FACTOR)?)),
             (None, None) => Ok(None),
         }
     }
@@ -164,11 +194,8 @@ impl RopeOverrides {
     }
 }
 
-fn within(flag: &str, value: f64, above: f64, most: f64) -> Result<f64, ModelError> {
-    if value > above && value <= most {
-        return Ok(value);
-    }
-    Err(refused(flag, value.to_string(), &format!("a number above {above} and at most {most}")))
+fn within(flag: &str, value: f64, range: OverrideRange) -> Result<f64, ModelError> {
+    if range.contains(value) { Ok(value) } else { Err(refused(flag, value.to_string(), &range.to_string())) }
 }
 
 fn refused(flag: &str, value: String, wanted: &str) -> ModelError {

@@ -44,7 +44,7 @@ pub(crate) struct ShowArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
     pub(crate) model: String,
     /// List every tensor.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "graph")]
     pub(crate) tensors: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "graph")]
@@ -67,8 +67,8 @@ pub(crate) struct ShowArgs {
 pub(crate) struct DoctorArgs {
     /// A model to look at.
     pub(crate) model: Option<String>,
-    /// List every knob: flag, variable, default, help.
-    #[arg(long)]
+    /// List every knob: flag, variable, help, default, and the value that the variable has now.
+    #[arg(long, conflicts_with_all = ["model", "kv"])]
     pub(crate) knobs: bool,
     /// Show the geometry of the model's KV cache.
     #[arg(long, requires = "model")]

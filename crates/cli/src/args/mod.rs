@@ -1,5 +1,6 @@
 //! What users type. Every knob is declared here, once: its flag, its variable, its help, its default.
 
+mod conflicts;
 mod files;
 mod measure;
 mod model;
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use files::{CompletionsArgs, DoctorArgs, GraphFormat, ListArgs, PullArgs, RmArgs, ShowArgs};
 pub(crate) use measure::{BenchArgs, BenchFormat, LogprobsArgs, PerplexityArgs};
 pub(crate) use model::{ContextArgs, ModelArgs, TokenizerArgs};
-pub(crate) use parse::{definition, parse};
+pub(crate) use parse::{definition, parse, variable_fault};
 pub(crate) use run::RunArgs;
 pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
 

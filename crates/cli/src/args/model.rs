@@ -27,28 +27,28 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
     pub(crate) rope_scaling: Option<RopeScalingKind>,
     /// How many times longer the context becomes.
-    #[arg(long, value_name = "N", env = "MINFER_ROPE_SCALE")]
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_SCALE", value_parser = values::within(RopeOverrides::FACTOR))]
     pub(crate) rope_scale: Option<f64>,
     /// Base of the rotation frequencies.
-    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_BASE")]
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_BASE", value_parser = values::within(RopeOverrides::BASE))]
     pub(crate) rope_freq_base: Option<f64>,
     /// Factor on the rotation frequencies, the inverse of --rope-scale.
-    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE")]
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE", value_parser = values::within(RopeOverrides::FACTOR))]
     pub(crate) rope_freq_scale: Option<f64>,
     /// YaRN: the context length of training.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX")]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) yarn_orig_ctx: Option<u32>,
     /// YaRN: weight of extrapolation.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_EXT_FACTOR")]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_EXT_FACTOR", value_parser = values::ext_factor)]
     pub(crate) yarn_ext_factor: Option<f64>,
     /// YaRN: factor on the magnitude.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_ATTN_FACTOR")]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ATTN_FACTOR", value_parser = values::within(RopeOverrides::MAGNITUDE))]
     pub(crate) yarn_attn_factor: Option<f64>,
     /// YaRN: turns above which a pair keeps its frequency.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_FAST")]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_FAST", value_parser = values::within(RopeOverrides::TURNS))]
     pub(crate) yarn_beta_fast: Option<f64>,
     /// YaRN: turns below which a pair is fully interpolated.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_SLOW")]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_BETA_SLOW", value_parser = values::within(RopeOverrides::TURNS))]
     pub(crate) yarn_beta_slow: Option<f64>,
 }
 
@@ -115,7 +115,8 @@ pub(crate) struct ContextArgs {
         visible_alias = "ctx-size",
         value_name = "N",
         default_value_t = 0,
-        env = "MINFER_N_CTX"
+        env = "MINFER_N_CTX",
+        value_parser = values::positions
     )]
     pub(crate) n_ctx: u32,
     /// Tokens in one forward at most.

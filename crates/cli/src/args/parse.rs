@@ -5,10 +5,9 @@ use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
-use super::{Cli, Command};
+use super::{Cli, Command, conflicts};
 
 /// Words that are no command and yet no model.
 const OWN_WORDS: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
@@ -25,7 +24,7 @@ pub(crate) struct Parsed {
 /// The command line as clap knows it. The help does not depend on variables, and a number may be negative, so that one
 /// out of range is refused as such.
 pub(crate) fn definition() -> clap::Command {
-    each_argument(Cli::command(), |argument| {
+    each_argument(Cli::command(), &|argument| {
         let takes_values = argument.get_action().takes_values();
         argument.hide_env_values(true).allow_negative_numbers(takes_values)
     })
@@ -34,35 +33,74 @@ pub(crate) fn definition() -> clap::Command {
 /// An empty variable is one that is not set.
 fn without_empty_variables(argument: Arg) -> Arg {
     let empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
-    if empty { argument.env(Resettable::Reset) } else { argument }
+    if empty { without_variable(argument) } else { argument }
 }
 
-fn each_argument(command: clap::Command, change: fn(Arg) -> Arg) -> clap::Command {
+fn without_variable(argument: Arg) -> Arg {
+    argument.env(Resettable::Reset)
+}
+
+fn each_argument(command: clap::Command, change: &dyn Fn(Arg) -> Arg) -> clap::Command {
     command.mut_subcommands(|command| command.mut_args(change))
 }
 
 /// Reads a command line. One that begins with no command is that of `run`.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, clap::Error> {
     let mut words: Vec<OsString> = words.into_iter().collect();
-    let definition = each_argument(definition(), without_empty_variables);
     let first = words.get(1).map(|word| word.to_string_lossy().into_owned());
+    if first.as_deref() == Some("help") {
+        // All that can follow is a command; help on help is help.
+        words.retain(|word| word != "-h" && word != "--help");
+    }
+    let lists_knobs = first.as_deref() == Some("doctor") && words.iter().any(|word| word == "--knobs");
+    let change = if lists_knobs { without_variable } else { without_empty_variables };
+    let definition = each_argument(definition(), &change);
     let short_form =
         first.filter(|word| !is_command(&definition, word) && !OWN_WORDS.contains(&word.as_str()));
     if short_form.is_some() {
         words.insert(1, "run".into());
     }
-    let matches = definition
-        .clone()
-        .try_get_matches_from(&words)
-        .map_err(|error| name_variable(error, &definition, &words))?;
-    check_conflicts(&definition, &matches)?;
-    let Cli { command } = Cli::from_arg_matches(&matches)?;
+    let Cli { command } = Cli::from_arg_matches(&matches(&definition, &words)?)?;
     if short_form.is_some() {
         check_order(&definition, &command)?;
     }
     let no_command =
         short_form.filter(|word| !word.starts_with('-')).map(|word| no_command(&definition, &word));
     Ok(Parsed { command, no_command })
+}
+
+/// The arguments; without those of variables that a flag beats.
+fn matches(definition: &clap::Command, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let matches = definition
+        .clone()
+        .try_get_matches_from(words)
+        .map_err(|error| name_variable(error, definition, words))?;
+    let Some((_, given)) = matches.subcommand() else { return Ok(matches) };
+    let conflict = |text| definition.clone().error(ErrorKind::ArgumentConflict, text);
+    let beaten = conflicts::beaten(given).map_err(conflict)?;
+    if beaten.is_empty() {
+        return Ok(matches);
+    }
+    let without = |argument: Arg| {
+        let is_beaten = beaten.contains(&argument.get_id().as_str());
+        if is_beaten { without_variable(argument) } else { argument }
+    };
+    self::matches(&each_argument(definition.clone(), &without), words)
+}
+
+/// Why the value that a variable has now is of no use to a command that reads it; `None` where it is.
+pub(crate) fn variable_fault(command: &str, variable: &str) -> Option<String> {
+    let only_this = |argument: Arg| {
+        let is_this = argument.get_env().is_some_and(|name| name == variable);
+        if is_this { argument } else { without_variable(argument) }
+    };
+    // Words that the command lacks are another matter, and found after its variables are read.
+    let error = each_argument(definition(), &only_this).try_get_matches_from(["minfer", command]).err()?;
+    let of_value =
+        matches!(error.kind(), ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::InvalidUtf8);
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    of_value.then(|| line.trim_start_matches("error: ").to_owned())
 }
 
 fn is_command(definition: &clap::Command, word: &str) -> bool {
@@ -89,21 +127,6 @@ fn check_order(definition: &clap::Command, command: &Command) -> Result<(), clap
             ErrorKind::ArgumentConflict,
             format!("flags come after the command: minfer {} ...", run.model),
         )),
-        _ => Ok(()),
-    }
-}
-
-/// What is typed must be of use; a variable that does not fit is passed over.
-fn check_conflicts(definition: &clap::Command, matches: &ArgMatches) -> Result<(), clap::Error> {
-    let Some(("run", run)) = matches.subcommand() else { return Ok(()) };
-    let typed = |name: &&&str| run.value_source(name) == Some(ValueSource::CommandLine);
-    let unused = ["system", "chat_template", "chat_template_kwargs"];
-    match unused.iter().find(typed) {
-        Some(name) if run.get_flag("raw") => {
-            let flag = name.replace('_', "-");
-            let text = format!("--{flag} needs the chat template, which --raw leaves out");
-            Err(definition.clone().error(ErrorKind::ArgumentConflict, text))
-        }
         _ => Ok(()),
     }
 }

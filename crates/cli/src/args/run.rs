@@ -25,10 +25,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TEXT", env = "MINFER_SYSTEM")]
     pub(crate) system: Option<String>,
     /// Chat template in place of the file's: a file, the template itself, or a format's name.
-    #[arg(long, value_name = "FILE|NAME", env = "MINFER_CHAT_TEMPLATE")]
+    #[arg(long, value_name = "FILE|NAME", env = "MINFER_CHAT_TEMPLATE",
+          value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) chat_template: Option<String>,
     /// Variables for the chat template.
-    #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::json_object)]
+    #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::template_variables)]
     pub(crate) chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
     /// Tokens to generate at most; -1 = up to the context's end, 0 = only feed the prompt.
     #[arg(

@@ -1,9 +1,9 @@
 //! Flags that say how tokens are chosen.
 
 use clap::Args;
-use minfer::engine::{SamplingParams, Stage};
+use minfer::engine::SamplingParams;
 
-use super::values::{self, Seed};
+use super::values::{self, Seed, Stages};
 
 /// Sampling flags.
 #[derive(Debug, Args)]
@@ -70,10 +70,10 @@ pub(crate) struct SamplingArgs {
         long,
         value_name = "LIST",
         default_value = "penalties;top_k;top_p;min_p;temperature",
-        value_delimiter = ';',
-        env = "MINFER_SAMPLERS"
+        env = "MINFER_SAMPLERS",
+        value_parser = values::stages
     )]
-    samplers: Vec<Stage>,
+    samplers: Stages,
     /// Key of the random draws; -1 = a random one, which is reported.
     #[arg(short = 's', long, value_name = "N", default_value = "-1", env = "MINFER_SEED",
           value_parser = values::seed)]
@@ -101,7 +101,7 @@ impl SamplingArgs {
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
             logit_bias: self.logit_bias.clone(),
-            order: self.samplers.clone(),
+            order: self.samplers.0.clone(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use minfer::engine::{ParamError, Stage};
+use minfer::models::{OverrideRange, Yarn};
 use serde_json::{Map, Value};
 
 /// The most tokens that a flag can ask for; far more than any context, and sums of a few stay in a `u32`.
@@ -57,12 +59,63 @@ pub(super) fn finite(text: &str) -> Result<f32, String> {
 }
 
 fn number_in(text: &str, range: RangeInclusive<f32>, wanted: &str) -> Result<f32, String> {
-    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_owned())
+    let number: f64 = text.trim().parse().map_err(|_| wanted.to_owned())?;
+    let nearest = number as f32;
+    if number.is_finite() && nearest.is_infinite() {
+        return Err(format!("{wanted}, and none beyond {:e}", f32::MAX));
+    }
+    Some(nearest).filter(|number| range.contains(number)).ok_or_else(|| wanted.to_owned())
 }
 
-/// A JSON object.
-pub(super) fn json_object(text: &str) -> Result<Map<String, Value>, String> {
-    serde_json::from_str(text).map_err(|error| format!("a JSON object is needed: {error}"))
+/// A number in the range of a rope setting.
+pub(super) fn within(range: OverrideRange) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.trim().parse().ok().filter(|number| range.contains(*number));
+        number.ok_or_else(|| format!("{range} is needed"))
+    }
+}
+
+/// The weight of YaRN's extrapolation.
+pub(super) fn ext_factor(text: &str) -> Result<f64, String> {
+    let number = text.trim().parse().ok().filter(|number| Yarn::checked_ext_factor(*number).is_some());
+    number.ok_or_else(|| format!("{} is needed", Yarn::EXT_FACTOR_WANTED))
+}
+
+/// Positions of a sequence: a token of a prompt and one of an answer at least, or 0.
+pub(super) fn positions(text: &str) -> Result<u32, String> {
+    let count = text.trim().parse().ok().filter(|count| *count != 1);
+    count.ok_or_else(|| format!("0 or a number from 2 to {} is needed", u32::MAX))
+}
+
+/// Variables that a chat template has from the conversation and the model.
+const OWN_VARIABLES: [&str; 6] =
+    ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"];
+
+/// A JSON object without names that a chat template has a value of already.
+pub(super) fn template_variables(text: &str) -> Result<Map<String, Value>, String> {
+    let variables: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| format!("a JSON object is needed: {error}"))?;
+    match OWN_VARIABLES.iter().find(|name| variables.contains_key(**name)) {
+        Some(name) => Err(format!("{name:?} comes from the conversation or the model and cannot be set")),
+        None => Ok(variables),
+    }
+}
+
+/// Stages of sampling, each at most once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stages(pub(super) Vec<Stage>);
+
+/// Names of stages with semicolons between them.
+pub(super) fn stages(text: &str) -> Result<Stages, String> {
+    let mut stages = Vec::new();
+    for name in text.split(';') {
+        let stage: Stage = name.trim().parse().map_err(|error: ParamError| error.to_string())?;
+        if stages.contains(&stage) {
+            return Err(ParamError::Repeated(stage).to_string());
+        }
+        stages.push(stage);
+    }
+    Ok(Stages(stages))
 }
 
 /// A token's id and what is added to its logit; minus infinity bans the token.
@@ -96,6 +149,8 @@ pub(super) fn seed(text: &str) -> Result<Seed, String> {
 
 #[cfg(test)]
 mod tests {
+    use minfer::models::RopeOverrides;
+
     use super::*;
 
     #[test]
@@ -130,7 +185,46 @@ mod tests {
                 "{text}"
             );
         }
+        for text in ["1e39", "-1e39", "1e308"] {
+            let refusal = finite(text).unwrap_err();
+            assert!(refusal.contains("beyond 3.4028235e38"), "{refusal}");
+        }
         assert!(share("1.01").is_err() && from_zero("-0.1").is_err() && above_zero("0").is_err());
+    }
+
+    #[test]
+    fn settings_of_rope_keep_to_the_ranges_of_models() {
+        let factor = within(RopeOverrides::FACTOR);
+        assert_eq!((factor("4"), factor("1e6"), ext_factor("-1")), (Ok(4.0), Ok(1e6), Ok(-1.0)));
+        for text in ["0", "-1", "nan", "inf", "1e7", "x"] {
+            assert_eq!(factor(text), Err("a number above 0 and at most 1000000 is needed".to_owned()));
+        }
+        assert!(ext_factor("1.5").is_err() && ext_factor("nan").is_err());
+    }
+
+    #[test]
+    fn a_context_has_no_place_for_one_position() {
+        assert_eq!((positions("0"), positions("2")), (Ok(0), Ok(2)));
+        for text in ["1", "-1", "4294967296", "x", ""] {
+            assert!(positions(text).unwrap_err().contains("0 or a number from 2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_template_keeps_its_own_variables() {
+        assert_eq!(template_variables("{\"a\": 1}").unwrap().len(), 1);
+        for name in OWN_VARIABLES {
+            let refusal = template_variables(&format!("{{\"a\": 1, \"{name}\": null}}")).unwrap_err();
+            assert!(refusal.contains(name), "{refusal}");
+        }
+        assert!(template_variables("[1]").is_err());
+    }
+
+    #[test]
+    fn stages_come_once() {
+        assert_eq!(stages("top_k; temperature"), Ok(Stages(vec![Stage::TopK, Stage::Temperature])));
+        assert!(stages("top_k;top_p;top_k").unwrap_err().contains("top_k twice"));
+        assert!(stages("").is_err() && stages("top_k;").is_err() && stages("luck").is_err());
     }
 
     #[test]

@@ -9,6 +9,8 @@ use minfer::engine::event::{FinishReason, Finished, StopCause, Token};
 use minfer::engine::{Event, Events};
 use serde_json::{Value, json};
 
+use crate::output;
+
 /// How often an interrupt is looked for.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -23,6 +25,9 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Reads events to the end, or until `leave` says that it is not worth waiting for, writing text to stdout as it comes.
+    ///
+    /// # Errors
+    /// The engine failed, or the text could not be written.
     pub(super) fn read(events: &Events, show: bool, mut leave: impl FnMut() -> bool) -> Result<Answer> {
         let mut answer = Answer::default();
         while !leave() {
@@ -45,7 +50,7 @@ impl Answer {
             }
         }
         if show && !answer.text.is_empty() && !answer.text.ends_with('\n') {
-            writeln!(io::stdout())?;
+            write_out("\n")?;
         }
         Ok(answer)
     }
@@ -53,12 +58,15 @@ impl Answer {
     fn add(&mut self, text: &str, show: bool) -> Result<()> {
         self.text.push_str(text);
         if show && !text.is_empty() {
-            let mut out = io::stdout().lock();
-            out.write_all(text.as_bytes())?;
-            out.flush()?;
+            write_out(text)?;
         }
         Ok(())
     }
+}
+
+fn write_out(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| output::of_stdout(error.into()))
 }
 
 /// The whole answer as JSON.

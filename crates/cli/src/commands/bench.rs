@@ -76,7 +76,7 @@ fn tests(args: &BenchArgs) -> Result<Vec<Test>> {
         tests.extend(prefills.chain(decodes).filter(|test| test.tokens > 0));
     }
     if tests.is_empty() {
-        bail!("nothing to measure: both -p and -n are 0");
+        bail!(output::Wrong("nothing to measure: both -p and -n are 0".to_owned()));
     }
     Ok(tests)
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::args::definition;
+use crate::args::{definition, variable_fault};
 use crate::output;
 
 /// Prints every knob, read off the definition of the command line itself.
@@ -19,10 +19,27 @@ pub(super) fn print(as_json: bool) -> Result<()> {
         for knob in &knobs {
             let (flag, variable, help) = (text(knob, "flag"), text(knob, "variable"), text(knob, "help"));
             let default = knob["default"].as_str().map(|default| format!(" [default: {default}]"));
-            writeln!(out, "{flag:flags$}  {variable:variables$}  {help}{}", default.unwrap_or_default())?;
+            let default = default.unwrap_or_default();
+            writeln!(out, "{flag:flags$}  {variable:variables$}  {help}{default}{}", now(knob))?;
         }
         Ok(())
     })
+}
+
+/// The value that a knob's variable has now, and what is wrong with it.
+fn now(knob: &Value) -> String {
+    let text = match (knob["value"].as_str(), knob["fault"].as_str()) {
+        (Some(value), None) => format!(" [now: {value}]"),
+        (Some(_), Some(fault)) => format!(" [now of no use: {fault}]"),
+        (None, _) => String::new(),
+    };
+    output::one_line(&text)
+}
+
+/// The value of a variable that is set and not empty.
+fn value(variable: &str) -> Option<String> {
+    let value = std::env::var_os(variable).filter(|value| !value.is_empty())?;
+    Some(value.to_string_lossy().into_owned())
 }
 
 /// One row for each flag that has a variable, and one for the variable that has no flag.
@@ -44,6 +61,8 @@ fn knobs() -> Vec<Value> {
         "variable": minfer_hub::ENV_MODELS,
         "default": "~/.cache/minfer/models",
         "help": "Folder of the models",
+        "value": value(minfer_hub::ENV_MODELS),
+        "fault": null,
         "commands": [],
     }));
     knobs
@@ -52,11 +71,15 @@ fn knobs() -> Vec<Value> {
 fn knob(argument: &clap::Arg, variable: &str, command: &str) -> Value {
     let defaults = argument.get_default_values().iter();
     let default = defaults.map(|value| value.to_string_lossy()).collect::<Vec<_>>().join(";");
+    let value = value(variable);
+    let fault = value.as_ref().and_then(|_| variable_fault(command, variable));
     json!({
         "flag": argument.get_long().map(|long| format!("--{long}")),
         "variable": variable,
         "default": Some(default).filter(|default| !default.is_empty()),
         "help": argument.get_help().map(ToString::to_string),
+        "value": value,
+        "fault": fault,
         "commands": [command],
     })
 }

@@ -62,7 +62,9 @@ fn load(args: &RunArgs, found: Found) -> Result<(Machine, Loaded)> {
         Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
             anyhow!("--chat-template: {cause}")
         }
-        Some(LoadError::UnknownTemplate { .. }) => anyhow!("--chat-template: no such file, and {error}"),
+        Some(LoadError::UnknownTemplate { .. }) => {
+            output::Wrong(format!("--chat-template: no such file, and {error}")).into()
+        }
         _ => error,
     })
 }

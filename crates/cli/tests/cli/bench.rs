@@ -34,7 +34,7 @@ fn rows_as_json_csv_and_markdown() {
 fn tests_that_cannot_be_run() {
     let place = Place::with(Family::Llama);
     let run = |words: &[&str]| place.minfer(&[&["bench", "tiny.gguf", "-r", "1"], words].concat());
-    has(&run(&["-p", "0", "-n", "0"]).failure(), &["nothing to measure"]);
+    has(&run(&["-p", "0", "-n", "0"]).usage(), &["nothing to measure"]);
     has(&run(&["-p", "9999", "-n", "0"]).failure(), &["pp9999", "512"]);
     has(&run(&["-p", "16777216", "-d", "16777216", "-n", "0"]).failure(), &["33554432"]);
     run(&["-p", "4294967295"]).usage();

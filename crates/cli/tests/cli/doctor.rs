@@ -34,6 +34,46 @@ fn knobs_list_every_variable() {
 }
 
 #[test]
+fn knobs_show_values_and_mark_those_of_no_use() {
+    let place = Place::new();
+    let run = |words: &[&str]| {
+        let run = place
+            .minfer(words)
+            .env("MINFER_TEMP", "warm\u{1b}")
+            .env("MINFER_TOP_K", "7")
+            .env("MINFER_RAW", "perhaps");
+        run.env("MINFER_ISA", "sse").env("MINFER_SEED", "").env("MINFER_SYSTEM", "be brief")
+    };
+    let knobs = run(&["doctor", "--knobs", "--json"]).json();
+    let row = |variable: &str| {
+        let mut rows = knobs.as_array().unwrap().iter();
+        rows.find(|row| row["variable"] == variable).unwrap_or_else(|| panic!("{variable}"))
+    };
+    for (variable, value, fault) in [
+        ("MINFER_TEMP", "warm\u{1b}", "a number from 0 on is needed"),
+        ("MINFER_RAW", "perhaps", "neither 1, true"),
+        ("MINFER_ISA", "sse", "invalid value 'sse' for '--isa <SET>'"),
+    ] {
+        assert_eq!(row(variable)["value"], value);
+        has(row(variable)["fault"].as_str().expect("a fault"), &[fault]);
+    }
+    for (variable, value) in [("MINFER_TOP_K", "7"), ("MINFER_SYSTEM", "be brief")] {
+        assert_eq!((&row(variable)["value"], row(variable)["fault"].is_null()), (&value.into(), true));
+    }
+    for variable in ["MINFER_SEED", "MINFER_THREADS"] {
+        assert!(row(variable)["value"].is_null() && row(variable)["fault"].is_null());
+    }
+    let text = run(&["doctor", "--knobs"]).stdout();
+    let line = |variable: &str| text.lines().find(|line| line.contains(variable)).expect("a line");
+    has(line("MINFER_TEMP"), &["[default: 0.8]", "[now of no use: invalid value 'warm"]);
+    has(line("MINFER_TOP_K"), &["[now: 7]"]);
+    assert!(!line("MINFER_SEED").contains("now") && !text.contains('\u{1b}'));
+    // A command that would use them still refuses.
+    run(&["doctor"]).usage();
+    place.minfer(&["doctor", "tiny.gguf", "--knobs"]).usage();
+}
+
+#[test]
 fn the_machine() {
     let place = Place::with(Family::Llama);
     let report = place.minfer(&["doctor", "--json", "-t", "2", "--isa", "scalar"]).json();

@@ -37,6 +37,8 @@ fn help_is_found_in_each_of_its_ways() {
     let whole = place.minfer(&["--help"]).stdout();
     assert_eq!(place.minfer(&["help"]).stdout(), whole);
     assert_eq!(place.minfer(&["-h"]).stdout(), whole);
+    assert_eq!(place.minfer(&["help", "--help"]).stdout(), whole);
+    assert_eq!(place.minfer(&["help", "run", "-h"]).stdout(), place.minfer(&["help", "run"]).stdout());
     assert_eq!(place.minfer(&["help", "run"]).stdout(), place.minfer(&["run", "--help"]).stdout());
     assert!(place.minfer(&[]).usage().contains("Usage: minfer"));
     assert!(place.minfer(&["--version"]).stdout().starts_with("minfer "));

@@ -105,5 +105,6 @@ fn graphs() {
     has(&draw(&["dot", "--layer", "4"]).failure(), &["--layer 4", "layers 0 to 3"]);
     has(&draw(&["svg"]).env("PATH", "").failure(), &["Graphviz", "--graph dot"]);
     draw(&["png"]).usage();
+    has(&draw(&["dot", "--tensors"]).usage(), &["--tensors", "--graph"]);
     place.minfer(&["show", "tiny.gguf", "--layer", "1"]).usage();
 }

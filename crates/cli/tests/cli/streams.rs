@@ -51,11 +51,20 @@ fn a_full_disk_is_a_failure() {
         "show tiny.gguf",
         "completions zsh",
         "run tiny.gguf p --raw",
+        "run tiny.gguf p --raw --json",
+        "logprobs tiny.gguf",
+        "--help",
+        "bench tiny.gguf -p 4 -n 0 -r 1 -t 1",
     ] {
         let script = format!("'{}' {arguments} > /dev/full", env!("CARGO_BIN_EXE_minfer"));
         let mut run = place.program("sh");
         run.command.args(["-c", &script]);
-        has(&run.failure(), &["No space left"]);
+        let refusal = run.stdin("[1,2,3]").failure();
+        has(
+            &refusal,
+            &["the output could not be written: No space left", "free some space or send it elsewhere"],
+        );
+        assert_eq!(refusal.matches("No space left").count(), 1, "{refusal}");
     }
 }
 

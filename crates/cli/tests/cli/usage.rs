@@ -1,5 +1,7 @@
 //! Command lines that are wrong.
 
+use minfer_testkit::synthetic::Family;
+
 use crate::place::{Place, has};
 
 #[test]
@@ -36,7 +38,7 @@ fn values_out_of_their_list_are_refused_with_the_choices() {
 
 #[test]
 fn a_flag_beats_its_variable_and_an_empty_one_is_not_there() {
-    let place = Place::with(minfer_testkit::synthetic::Family::Llama);
+    let place = Place::with(Family::Llama);
     let run = |flags: &[&str], value: &str| {
         let arguments = [&["run", "tiny.gguf", "hello", "--raw", "-n", "2", "--json"], flags].concat();
         place.minfer(&arguments).env("MINFER_SEED", value).json()["seed"].clone()
@@ -45,6 +47,79 @@ fn a_flag_beats_its_variable_and_an_empty_one_is_not_there() {
     assert_eq!(run(&["--seed", "8"], "7"), 8);
     assert!(run(&[], "").is_u64());
     assert_ne!(run(&["--seed", "-1"], "7"), 7);
+}
+
+#[test]
+fn values_that_no_model_takes_are_wrong_usage() {
+    let place = Place::with(Family::Llama);
+    for (words, wanted) in [
+        (["--samplers", "top_k;top_p;top_k"], "samplers lists top_k twice"),
+        (["--samplers", ""], "penalties, top_k"),
+        (["--rope-scale", "0"], "a number above 0 and at most 1000000 is needed"),
+        (["--rope-scale", "nan"], "a number above 0"),
+        (["--rope-freq-base", "0"], "a number above 1 and at most"),
+        (["--rope-freq-base", "-1"], "a number above 1"),
+        (["--rope-freq-scale", "inf"], "a number above 0"),
+        (["--yarn-beta-fast", "nan"], "a number above 0"),
+        (["--yarn-beta-slow", "0"], "a number above 0"),
+        (["--yarn-attn-factor", "1e4"], "at most 1000"),
+        (["--yarn-ext-factor", "2"], "a number from 0 to 1"),
+        (["--yarn-orig-ctx", "0"], "0 is not in 1..="),
+        (["-c", "1"], "0 or a number from 2"),
+        (["--temp", "1e39"], "none beyond 3.4028235e38"),
+        (["--chat-template", "nope"], "no such file, and no chat template has the name \"nope\""),
+        (["--chat-template", ""], "a value is required for '--chat-template"),
+        (["--chat-template-kwargs", "{\"tools\": []}"], "\"tools\" comes from the conversation"),
+        (["--chat-template-kwargs", "{\"x\": 1, \"bos_token\": \"\"}"], "\"bos_token\" comes from"),
+    ] {
+        has(&place.minfer(&[&["run", "tiny.gguf", "p"], &words[..]].concat()).usage(), &[wanted]);
+    }
+}
+
+#[test]
+fn a_typed_flag_beats_a_variable_that_has_no_place_beside_it() {
+    let place = Place::with(Family::Llama);
+    let run =
+        |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the", "-n", "0", "--json"], flags].concat());
+    let tokens = |run: crate::place::Run| run.json()["usage"]["prompt_tokens"].as_u64().unwrap();
+    let (raw, chat) = (tokens(run(&["--raw"])), tokens(run(&["--chat-template", "chatml"])));
+    assert!(raw < chat);
+    assert_eq!(tokens(run(&["--chat-template", "chatml"]).env("MINFER_RAW", "1")), chat);
+    assert_eq!(tokens(run(&["--raw"]).env("MINFER_CHAT_TEMPLATE", "chatml")), raw);
+    assert_eq!(tokens(run(&["--raw"]).env("MINFER_SYSTEM", "x")), raw);
+    assert_eq!(tokens(run(&["--chat-template", "chatml"]).env("MINFER_RAW", "0")), chat);
+    has(
+        &run(&["--raw", "--system", "x"]).usage(),
+        &["--system needs the chat template, which --raw leaves out"],
+    );
+    let both = run(&[]).env("MINFER_RAW", "1").env("MINFER_SYSTEM", "x").usage();
+    has(&both, &["MINFER_SYSTEM needs the chat template, which MINFER_RAW leaves out"]);
+}
+
+#[test]
+fn the_same_between_settings_of_rope() {
+    let place = Place::with(Family::Llama);
+    let longest = |flags: &[&str], variables: &[(&str, &str)]| {
+        let words = [&["run", "tiny.gguf", "p", "--raw", "-n", "0", "-c", "4096"], flags].concat();
+        let run = place.minfer(&words);
+        let refusal = variables.iter().fold(run, |run, (name, value)| run.env(name, value)).failure();
+        let end = refusal.split("the model has ").nth(1).expect("a length").to_owned();
+        end.split(';').next().expect("a number").parse::<u32>().expect("a number")
+    };
+    assert_eq!(longest(&["--rope-scale", "2"], &[("MINFER_ROPE_FREQ_SCALE", "0.25")]), 1024);
+    assert_eq!(longest(&["--rope-freq-scale", "0.25"], &[("MINFER_ROPE_SCALE", "2")]), 2048);
+    assert_eq!(longest(&["--rope-scaling", "none"], &[("MINFER_ROPE_SCALE", "2")]), 512);
+    assert_eq!(longest(&["--rope-scale", "2"], &[("MINFER_ROPE_SCALING", "none")]), 1024);
+    let yarn = [("MINFER_YARN_BETA_FAST", "8"), ("MINFER_ROPE_SCALE", "2")];
+    assert_eq!(longest(&["--rope-scaling", "linear"], &yarn), 1024);
+    let run = |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "p"], flags].concat());
+    has(&run(&["--rope-scale", "2", "--rope-freq-scale", "0.5"]).usage(), &["only one of them"]);
+    has(
+        &run(&[]).env("MINFER_ROPE_SCALE", "2").env("MINFER_ROPE_FREQ_SCALE", "0.5").usage(),
+        &["MINFER_ROPE_SCALE and MINFER_ROPE_FREQ_SCALE"],
+    );
+    has(&run(&["--rope-scaling", "none", "--rope-scale", "2"]).usage(), &["--rope-scaling is none"]);
+    has(&run(&["--rope-scaling", "linear", "--yarn-orig-ctx", "2"]).usage(), &["a setting of yarn"]);
 }
 
 #[test]

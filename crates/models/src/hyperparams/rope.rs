@@ -121,10 +121,11 @@ impl Yarn {
         Yarn { factor: 1.0, original_context, ext_factor: 1.0, beta_fast: 32.0, beta_slow: 1.0 }
     }
 
-    pub(crate) const EXT_FACTOR_WANTED: &'static str = "a number from 0 to 1, or below 0 for the usual one";
+    /// What [`checked_ext_factor`](Self::checked_ext_factor) takes.
+    pub const EXT_FACTOR_WANTED: &'static str = "a number from 0 to 1, or below 0 for the usual one";
 
     /// Numbers from 0 to 1 as they are, the usual value for negative ones.
-    pub(crate) fn checked_ext_factor(value: f64) -> Option<f64> {
+    pub fn checked_ext_factor(value: f64) -> Option<f64> {
         match value {
             value if value < 0.0 => Some(Yarn::usual(1).ext_factor),
             value if value <= 1.0 => Some(value),
