@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use minfer_graph::{Extents, KvSpec};
 
 use crate::feed::Feed;
-use crate::kv::{Placement, SequenceId, Store, StoreError};
+use crate::kv::{Placement, SequenceId, Store, StoreError, StoreOptions};
 use crate::{Forward, ForwardError};
 
 /// A model with a KV store and nothing else: no queue, no sampling, no thread.
@@ -103,7 +103,9 @@ pub enum RunError {
 impl Runner {
     /// A runner with an empty cache.
     pub fn new(model: impl Forward + 'static, options: RunnerOptions) -> Runner {
-        let store = Store::new(model.kv_spec(), options.kv_blocks, options.placement);
+        let (most_blocks, placement) = (options.kv_blocks, options.placement);
+        let options = StoreOptions { most_blocks, placement, ..StoreOptions::default() };
+        let store = Store::new(model.kv_spec(), options);
         Runner { model: Box::new(model), store, feed: Feed::default(), counts: RunnerStats::default() }
     }
 
@@ -239,7 +241,7 @@ impl Runner {
     /// Takes cells for every sequence or for none.
     fn prepare(&mut self, step: &[(SequenceId, &[u32])]) -> Result<(), StoreError> {
         for (index, &(sequence, tokens)) in step.iter().enumerate() {
-            let prepared = self.store.prepare(self.model.arena(), sequence, tokens.len() as u32);
+            let prepared = self.store.prepare(self.model.arena(), sequence, tokens);
             if let Err(error) = prepared {
                 self.undo(&step[..index]);
                 return Err(error);

@@ -11,7 +11,7 @@ use crate::batcher::{self, Candidate, Limits};
 use crate::config::EngineConfig;
 use crate::event::{Event, PromptRow};
 use crate::feed::Feed;
-use crate::kv::{Store, StoreError};
+use crate::kv::{Store, StoreError, StoreOptions};
 use crate::reply::Reply;
 use crate::sampler::logprobs::LogSoftmax;
 use crate::sampler::{SampleError, Scratch};
@@ -64,8 +64,10 @@ impl Worker {
         config: &EngineConfig,
         shared: Arc<Mutex<EngineStats>>,
     ) -> Worker {
+        let (most_blocks, placement) = (config.kv_blocks, config.placement);
+        let options = StoreOptions { most_blocks, placement, ..StoreOptions::default() };
         let mut worker = Worker {
-            store: Store::new(model.kv_spec(), config.kv_blocks, config.placement),
+            store: Store::new(model.kv_spec(), options),
             limits: Limits { tokens: config.n_batch as u32, slots: config.n_slots },
             model,
             tokenizer,
@@ -145,7 +147,7 @@ impl Worker {
             .iter()
             .filter_map(|sequence| Some((sequence.kv?, sequence.tokens.len() as u32 + 1)))
             .collect();
-        let wanted = self.waiting.iter().map(|sequence| sequence.tokens.len() as u32);
+        let wanted = self.waiting.iter().map(|sequence| (&sequence.tokens[..], None));
         self.store.fitting(&reserved, wanted).max(usize::from(self.running.is_empty()))
     }
 
@@ -153,8 +155,10 @@ impl Worker {
     /// and still has no room ends.
     fn prepare(&mut self, index: usize, tokens: u32) -> bool {
         loop {
-            let kv = self.running[index].kv.expect("a running sequence is in the store");
-            let Err(error) = self.store.prepare(self.model.arena(), kv, tokens) else { return true };
+            let sequence = &self.running[index];
+            let kv = sequence.kv.expect("a running sequence is in the store");
+            let next = &sequence.tokens[sequence.fed..][..tokens as usize];
+            let Err(error) = self.store.prepare(self.model.arena(), kv, next) else { return true };
             if self.running.len() == 1 {
                 self.exhausted(error);
                 return false;

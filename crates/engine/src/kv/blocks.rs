@@ -1,4 +1,4 @@
-//! The blocks of one group: which are free, and how many sequences own each of the others.
+//! The blocks of one group: which are free, which only the cache keeps, and how many sequences own each of the others.
 
 /// In which order free blocks are handed out. It changes where rows lie, and must change nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -11,18 +11,23 @@ pub enum Placement {
 }
 
 /// Free list and reference counts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockPool {
     owners: Vec<u32>,
     /// Free blocks as a heap of one order: the next to hand out is last.
     free: Vec<u32>,
     placement: Placement,
+    /// Blocks with more than one owner.
+    shared: u32,
+    /// All owners of all blocks.
+    references: u64,
 }
 
 impl BlockPool {
     /// All of `blocks` free.
     pub(super) fn new(blocks: u32, placement: Placement) -> BlockPool {
-        BlockPool { owners: vec![0; blocks as usize], free: (0..blocks).rev().collect(), placement }
+        let free = (0..blocks).rev().collect();
+        BlockPool { owners: vec![0; blocks as usize], free, placement, shared: 0, references: 0 }
     }
 
     pub(super) fn total(&self) -> u32 {
@@ -33,6 +38,21 @@ impl BlockPool {
         self.free.len() as u32
     }
 
+    /// Blocks with more than one owner.
+    pub(super) fn shared(&self) -> u32 {
+        self.shared
+    }
+
+    /// Block table entries: every block as often as it is owned.
+    pub(super) fn references(&self) -> u64 {
+        self.references
+    }
+
+    /// Sequences that own a block.
+    pub(super) fn owners(&self, block: u32) -> u32 {
+        self.owners[block as usize]
+    }
+
     /// A free block, now with one owner.
     pub(super) fn take(&mut self) -> Option<u32> {
         if let Placement::Shuffled(state) = &mut self.placement {
@@ -41,10 +61,33 @@ impl BlockPool {
         }
         let block = self.free.pop()?;
         self.owners[block as usize] = 1;
+        self.references += 1;
         Some(block)
     }
 
-    /// One owner less. Tells whether that was the last one: the block is free again.
+    /// For each block whether it is free.
+    pub(super) fn free_blocks(&self) -> Vec<bool> {
+        let mut is_free = vec![false; self.owners.len()];
+        self.free.iter().for_each(|&block| is_free[block as usize] = true);
+        is_free
+    }
+
+    /// A free block takes over the owners of another, which is free then.
+    pub(super) fn rename(&mut self, from: u32, to: u32) {
+        self.free.retain(|&block| block != to);
+        self.owners[to as usize] = std::mem::take(&mut self.owners[from as usize]);
+        self.free_up(from);
+    }
+
+    /// One owner more.
+    pub(super) fn share(&mut self, block: u32) {
+        let owners = &mut self.owners[block as usize];
+        *owners += 1;
+        self.shared += u32::from(*owners == 2);
+        self.references += 1;
+    }
+
+    /// One owner less. Tells whether that was the last one: the block is nobody's, but not yet free.
     ///
     /// # Panics
     /// Nobody owns the block.
@@ -52,15 +95,14 @@ impl BlockPool {
         let owners = &mut self.owners[block as usize];
         assert!(*owners > 0, "KV block {block} is given back but has no owner");
         *owners -= 1;
-        let freed = *owners == 0;
-        if freed {
-            self.insert_free(block);
-        }
-        freed
+        self.shared -= u32::from(*owners == 1);
+        self.references -= 1;
+        *owners == 0
     }
 
-    /// Keeps the free list in descending order where the lowest is wanted first.
-    fn insert_free(&mut self, block: u32) {
+    /// A block that nobody owns can be handed out again. Keeps the free list in descending order where the lowest is wanted
+    /// first.
+    pub(super) fn free_up(&mut self, block: u32) {
         let place = match self.placement {
             Placement::Fresh => self.free.partition_point(|&other| other > block),
             Placement::Shuffled(_) => self.free.len(),
@@ -92,6 +134,7 @@ mod tests {
         assert_eq!(drain(&mut pool), [0, 1, 2, 3]);
         for block in [2, 0, 3] {
             assert!(pool.give(block));
+            pool.free_up(block);
         }
         assert_eq!(drain(&mut pool), [0, 2, 3]);
     }
@@ -105,6 +148,19 @@ mod tests {
         assert_eq!(order, drain(&mut BlockPool::new(64, Placement::Shuffled(1))));
         order.sort_unstable();
         assert_eq!(order, Vec::from_iter(0..64));
+    }
+
+    #[test]
+    fn a_shared_block_is_free_after_its_last_owner() {
+        let mut pool = BlockPool::new(2, Placement::Fresh);
+        let block = pool.take().unwrap();
+        pool.share(block);
+        pool.share(block);
+        assert_eq!((pool.owners(block), pool.shared(), pool.references()), (3, 1, 3));
+        assert!(!pool.give(block) && !pool.give(block));
+        assert_eq!((pool.owners(block), pool.shared(), pool.references()), (1, 0, 1));
+        assert!(pool.give(block));
+        assert_eq!((pool.free(), pool.references()), (1, 0));
     }
 
     #[test]

@@ -1,9 +1,22 @@
 //! Which block of the cache holds which tokens of which sequence.
 //!
 //! Bookkeeping only: bytes are an arena's, which a backend owns. Every operation either happens or changes nothing.
+//! A [`Store`] is one value with one file for each thing it does: `prepare` takes cells, `shift` removes tokens, `window`
+//! gives back what is out of sight, `restore` makes room for rows from elsewhere, `compact` moves blocks down.
 
 mod blocks;
+mod compact;
+mod error;
+mod prepare;
+mod restore;
+mod shift;
+mod stats;
 mod store;
+mod table;
+mod window;
 
 pub use blocks::Placement;
-pub use store::{KvStats, SequenceId, Store, StoreError};
+pub use error::StoreError;
+pub use restore::{Shape, ShapeRun};
+pub use stats::{KvStats, SequenceBlocks};
+pub use store::{SequenceId, Store, StoreOptions};

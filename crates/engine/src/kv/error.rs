@@ -1,0 +1,91 @@
+//! Why an operation did not happen.
+
+use minfer_graph::BackendError;
+
+/// Why the store could not do what was asked. Nothing has changed then, but that cached blocks may have gone.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// More blocks than are free or cached.
+    #[error(
+        "KV sequence {sequence}: {wanted} more blocks for positions {from}..{to}, but {free} of {total} are free"
+    )]
+    NoBlocks {
+        /// The sequence.
+        sequence: u64,
+        /// Blocks that it lacks.
+        wanted: u32,
+        /// Blocks that no sequence owns.
+        free: u32,
+        /// All blocks of the group.
+        total: u32,
+        /// First position to be stored.
+        from: u32,
+        /// One past the last position to be stored.
+        to: u32,
+    },
+    /// The arena could not bring a block into memory, or could not copy rows into it.
+    #[error("KV sequence {sequence}: positions {from}..{to}: {source}")]
+    Refused {
+        /// The sequence.
+        sequence: u64,
+        /// First position to be stored.
+        from: u32,
+        /// One past the last position to be stored.
+        to: u32,
+        /// The arena's answer.
+        source: BackendError,
+    },
+    /// The sequence has fewer tokens than it is to be cut to.
+    #[error("KV sequence {sequence} has {length} tokens and cannot be cut to {wanted}")]
+    TooShort {
+        /// The sequence.
+        sequence: u64,
+        /// Its tokens.
+        length: u32,
+        /// Tokens that were to remain.
+        wanted: u32,
+    },
+    /// Tokens to be removed that the sequence does not have.
+    #[error("KV sequence {sequence} has {length} tokens: {from}..{to} cannot be removed")]
+    NoSuchTokens {
+        /// The sequence.
+        sequence: u64,
+        /// Its tokens.
+        length: u32,
+        /// First token to be removed.
+        from: u32,
+        /// One past the last token to be removed.
+        to: u32,
+    },
+    /// The next token of the shortened sequence would see rows that were given back.
+    #[error(
+        "KV sequence {sequence} cannot have {length} tokens: the next one sees position {position}, whose rows \
+         a window of {window} has given back"
+    )]
+    OutOfSight {
+        /// The sequence.
+        sequence: u64,
+        /// Tokens that were to remain.
+        length: u32,
+        /// The first position that would be missed, after the change.
+        position: u32,
+        /// The window of the group.
+        window: u32,
+    },
+    /// A shape whose rows are not those of a sequence of this store.
+    #[error("these rows cannot be restored: {0}")]
+    BadShape(String),
+    /// The arena could not take or fill a block that another was to move to.
+    #[error("block {from} of KV group {group} cannot move to {to}: {source}")]
+    Unmovable {
+        /// The group.
+        group: usize,
+        /// The block.
+        from: u32,
+        /// Where it was to be.
+        to: u32,
+        /// The arena's answer.
+        source: BackendError,
+    },
+}

@@ -1,0 +1,243 @@
+//! Where the rows of one sequence lie in one group.
+
+use std::ops::Range;
+
+use minfer_graph::BlockTable;
+use minfer_graph::{EVICTED, KvRun};
+
+/// A sequence's block table. It owns each block that it names, once, however many runs lie in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Table {
+    block_tokens: u32,
+    rows: Rows,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rows {
+    /// Entry `p / block_tokens` holds position `p`. The rows of `hole` are given back; an entry is [`EVICTED`] where all of its
+    /// positions are in it.
+    Aligned { blocks: Vec<u32>, hole: Range<u32> },
+    /// Runs in order, as removals have left them; those of one block are neighbours.
+    Shifted(Vec<KvRun>),
+}
+
+impl Table {
+    /// No rows.
+    pub(super) fn new(block_tokens: u32) -> Table {
+        Table { block_tokens, rows: Rows::Aligned { blocks: Vec::new(), hole: 0..0 } }
+    }
+
+    /// A table of these blocks; those whose positions are all in `hole` are [`EVICTED`].
+    pub(super) fn aligned(block_tokens: u32, blocks: Vec<u32>, hole: Range<u32>) -> Table {
+        Table { block_tokens, rows: Rows::Aligned { blocks, hole } }
+    }
+
+    /// A table of these runs.
+    pub(super) fn shifted(block_tokens: u32, runs: Vec<KvRun>) -> Table {
+        Table { block_tokens, rows: Rows::Shifted(runs) }
+    }
+
+    /// As a step reads it.
+    pub(super) fn view(&self) -> BlockTable<'_> {
+        match &self.rows {
+            Rows::Aligned { blocks, .. } => BlockTable::Aligned(blocks),
+            Rows::Shifted(runs) => BlockTable::Shifted(runs),
+        }
+    }
+
+    /// The cell of a position whose row is held.
+    pub(super) fn cell(&self, position: u32) -> u32 {
+        let place = self.view().place(position, self.block_tokens);
+        place.expect("the position has a cell").cell(self.block_tokens)
+    }
+
+    /// The blocks that it owns, in order, each once.
+    pub(super) fn blocks(&self) -> Vec<u32> {
+        let mut blocks: Vec<u32> = match &self.rows {
+            Rows::Aligned { blocks, .. } => blocks.clone(),
+            Rows::Shifted(runs) => runs.iter().map(|run| run.block).collect(),
+        };
+        blocks.retain(|&block| block != EVICTED);
+        blocks.dedup();
+        blocks
+    }
+
+    /// Every position below `length` in order, those given back as runs of block [`EVICTED`].
+    pub(super) fn runs(&self, length: u32) -> Vec<KvRun> {
+        let mut runs = Vec::new();
+        match &self.rows {
+            Rows::Aligned { blocks, hole } => {
+                for (index, &block) in blocks.iter().enumerate() {
+                    let first = (index as u32 * self.block_tokens).min(length);
+                    let last = (first + self.block_tokens).min(length);
+                    let (from, to) = (hole.start.clamp(first, last), hole.end.clamp(first, last));
+                    for (range, block) in [(first..from, block), (from..to, EVICTED), (to..last, block)] {
+                        let offset = if block == EVICTED { 0 } else { range.start - first };
+                        let rows = range.end.saturating_sub(range.start);
+                        push(&mut runs, KvRun { start: range.start, rows, block, offset, rope_offset: 0 });
+                    }
+                }
+            }
+            Rows::Shifted(old) => {
+                for run in old {
+                    let rows = length.min(run.end()).saturating_sub(run.start);
+                    push(&mut runs, KvRun { rows, ..*run });
+                }
+            }
+        }
+        runs
+    }
+
+    /// The first position of a range whose row was given back.
+    pub(super) fn missing(&self, range: Range<u32>) -> Option<u32> {
+        let first = |hole: Range<u32>| {
+            let from = hole.start.max(range.start);
+            (from < hole.end.min(range.end)).then_some(from)
+        };
+        match &self.rows {
+            Rows::Aligned { hole, .. } => first(hole.clone()),
+            Rows::Shifted(runs) => {
+                let evicted = runs.iter().filter(|run| run.block == EVICTED);
+                evicted.filter_map(|run| first(run.start..run.end())).next()
+            }
+        }
+    }
+
+    /// Where the row behind the last one goes if there is room for it in a block that is held: block and offset.
+    pub(super) fn tail(&self, length: u32) -> Option<(u32, u32)> {
+        match &self.rows {
+            Rows::Aligned { blocks, .. } => {
+                let offset = length % self.block_tokens;
+                (offset > 0).then(|| (blocks[(length / self.block_tokens) as usize], offset))
+            }
+            Rows::Shifted(runs) => {
+                let last = runs.last().filter(|run| run.block != EVICTED)?;
+                let offset = last.offset + last.rows;
+                (offset < self.block_tokens).then_some((last.block, offset))
+            }
+        }
+    }
+
+    /// Blocks that `tokens` more positions behind `length` take, beyond the room in the tail.
+    pub(super) fn lacks(&self, length: u32, tokens: u32) -> u32 {
+        let room = self.tail(length).map_or(0, |(_, offset)| self.block_tokens - offset);
+        tokens.saturating_sub(room).div_ceil(self.block_tokens)
+    }
+
+    /// Makes room for `tokens` more positions behind `length`, in the tail and then in `fresh` blocks.
+    pub(super) fn extend(&mut self, length: u32, tokens: u32, fresh: &[u32]) {
+        let tail = self.tail(length);
+        let block_tokens = self.block_tokens;
+        match &mut self.rows {
+            Rows::Aligned { blocks, .. } => blocks.extend_from_slice(fresh),
+            Rows::Shifted(runs) => {
+                let mut start = length;
+                let places = tail.into_iter().chain(fresh.iter().map(|&block| (block, 0)));
+                for (block, offset) in places {
+                    let rows = (length + tokens - start).min(block_tokens - offset);
+                    push(runs, KvRun { start, rows, block, offset, rope_offset: 0 });
+                    start += rows;
+                }
+            }
+        }
+    }
+
+    /// Another block takes the place of one.
+    pub(super) fn replace(&mut self, old: u32, new: u32) {
+        match &mut self.rows {
+            Rows::Aligned { blocks, .. } => {
+                blocks.iter_mut().filter(|block| **block == old).for_each(|block| *block = new);
+            }
+            Rows::Shifted(runs) => {
+                runs.iter_mut().filter(|run| run.block == old).for_each(|run| run.block = new);
+            }
+        }
+    }
+
+    /// Forgets the positions from `length` on. Gives the blocks that it no longer owns, the last first.
+    pub(super) fn cut(&mut self, length: u32) -> Vec<u32> {
+        let old = self.blocks();
+        match &mut self.rows {
+            _ if length == 0 => *self = Table::new(self.block_tokens),
+            Rows::Aligned { blocks, hole } => {
+                blocks.truncate(length.div_ceil(self.block_tokens) as usize);
+                *hole = hole.start.min(length)..hole.end.min(length);
+            }
+            Rows::Shifted(_) => self.rows = Rows::Shifted(self.runs(length)),
+        }
+        self.given_up(&old)
+    }
+
+    /// Removes a range of `length` positions: those behind it move down, their rows stay as they are. Gives the blocks that it no
+    /// longer owns, the last first.
+    pub(super) fn remove(&mut self, range: &Range<u32>, length: u32) -> Vec<u32> {
+        let old = self.blocks();
+        let removed = range.end - range.start;
+        let mut runs = Vec::new();
+        for run in self.runs(length) {
+            let below = run.end().min(range.start).saturating_sub(run.start);
+            push(&mut runs, KvRun { rows: below, ..run });
+            let skipped = range.end.clamp(run.start, run.end()) - run.start;
+            let rows = run.rows - skipped;
+            if rows > 0 {
+                let start = run.start + skipped - removed;
+                let (offset, rope_offset) = match run.block {
+                    EVICTED => (0, 0),
+                    _ => (run.offset + skipped, run.rope_offset + removed),
+                };
+                push(&mut runs, KvRun { start, rows, block: run.block, offset, rope_offset });
+            }
+        }
+        self.rows = Rows::Shifted(runs);
+        self.given_up(&old)
+    }
+
+    /// Gives back the blocks whose positions all lie in `range`, the last first.
+    pub(super) fn evict(&mut self, range: Range<u32>, length: u32) -> Vec<u32> {
+        let old = self.blocks();
+        let block_tokens = self.block_tokens;
+        match &mut self.rows {
+            Rows::Aligned { blocks, hole } => {
+                // There is one hole: it only grows.
+                let whole = hole.start == hole.end;
+                let start = if whole { range.start } else { range.start.min(hole.start) };
+                let (first, last) = (start.div_ceil(block_tokens), range.end / block_tokens);
+                if first < last {
+                    blocks[first as usize..last as usize].fill(EVICTED);
+                    let (start, end) = (first * block_tokens, last * block_tokens);
+                    *hole = if whole { start..end } else { hole.start.min(start)..hole.end.max(end) };
+                }
+            }
+            Rows::Shifted(runs) => {
+                let outside = |run: &&KvRun| run.start < range.start || run.end() > range.end;
+                let kept: Vec<u32> = runs.iter().filter(outside).map(|run| run.block).collect();
+                for run in runs.iter_mut().filter(|run| !kept.contains(&run.block)) {
+                    *run = KvRun { block: EVICTED, offset: 0, rope_offset: 0, ..*run };
+                }
+                self.rows = Rows::Shifted(self.runs(length));
+            }
+        }
+        self.given_up(&old)
+    }
+
+    /// Those of the `old` blocks that it does not own now, the last first.
+    fn given_up(&self, old: &[u32]) -> Vec<u32> {
+        let held = self.blocks();
+        old.iter().rev().filter(|block| !held.contains(block)).copied().collect()
+    }
+}
+
+/// Adds a run, joined with the one before where they are one.
+pub(super) fn push(runs: &mut Vec<KvRun>, run: KvRun) {
+    if run.rows == 0 {
+        return;
+    }
+    if let Some(last) = runs.last_mut() {
+        let follows = last.offset + last.rows == run.offset && last.rope_offset == run.rope_offset;
+        if last.block == run.block && (run.block == EVICTED || follows) {
+            last.rows += run.rows;
+            return;
+        }
+    }
+    runs.push(run);
+}

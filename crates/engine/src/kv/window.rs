@@ -1,0 +1,50 @@
+//! What a window of attention lets a sequence give back.
+
+use minfer_graph::backend::KvArena;
+
+use super::error::StoreError;
+use super::store::{SequenceId, Store};
+use super::table::Table;
+
+/// The first of `cached` positions that the next query sees, and so every later one.
+pub(super) fn first_seen(window: Option<u32>, cached: u32) -> u32 {
+    window.map_or(0, |window| (cached + 1).saturating_sub(window))
+}
+
+impl Store {
+    /// Gives back the blocks of window groups that no later token of the sequence sees, but for those of its first `anchors`
+    /// tokens. Tells how many blocks the sequence gave up.
+    ///
+    /// # Panics
+    /// The sequence does not exist or has cells that are not published.
+    pub fn evict_window(&mut self, arena: &mut dyn KvArena, id: SequenceId, anchors: u32) -> u32 {
+        let mut count = 0;
+        for group in 0..self.groups.len() {
+            let sequence = self.settled(id);
+            let length = sequence.length;
+            let seen = first_seen(self.groups[group].window, length);
+            if anchors < seen {
+                let given_up = self.settled_mut(id).tables[group].evict(anchors..seen, length);
+                count += given_up.len() as u32;
+                self.give_back(arena, group, given_up);
+            }
+        }
+        count
+    }
+
+    /// Whether the next token of a sequence that would have `length` tokens in these tables sees only rows that are there.
+    pub(super) fn check_sight(
+        &self,
+        id: SequenceId,
+        length: u32,
+        tables: &[Table],
+    ) -> Result<(), StoreError> {
+        for (group, table) in self.groups.iter().zip(tables) {
+            let Some(window) = group.window else { continue };
+            if let Some(position) = table.missing(first_seen(Some(window), length)..length) {
+                return Err(StoreError::OutOfSight { sequence: id.number(), length, position, window });
+            }
+        }
+        Ok(())
+    }
+}
