@@ -85,13 +85,17 @@ pub(crate) fn load_options(
     tokenizer: &TokenizerArgs,
     context: &ContextArgs,
 ) -> LoadOptions {
+    LoadOptions { tokenizer_pre: tokenizer.tokenizer_pre.clone(), ..footprint_options(model, context) }
+}
+
+/// Settings as far as they say what a model takes.
+pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> LoadOptions {
     LoadOptions {
         model: model.options(),
         n_ctx: if context.n_ctx == 0 { ContextLength::Auto } else { ContextLength::Fixed(context.n_ctx) },
         n_batch: context.n_batch,
         kv: kv_options(context),
         memory_limit: context.memory_limit,
-        tokenizer_pre: tokenizer.tokenizer_pre.clone(),
         ..LoadOptions::default()
     }
 }

@@ -14,7 +14,7 @@ pub enum LoadError {
     #[error(transparent)]
     File(#[from] GgufError),
     /// The file's contents are no model that this build runs.
-    #[error("{path}: {cause}")]
+    #[error("{}{cause}", place(path, cause))]
     Model {
         /// The file.
         path: String,
@@ -61,14 +61,14 @@ pub enum LoadError {
     #[error(transparent)]
     Kv(#[from] KvSpecError),
     /// A context longer than the model's.
-    #[error(
-        "a context of {asked} positions is asked for, the model has {most}; longer needs --rope-scaling with --rope-scale"
-    )]
+    #[error("a context of {asked} positions is asked for, the model has {most}{}", longer(*stretches))]
     ContextTooLong {
         /// What was asked for.
         asked: u32,
         /// The model's own.
         most: u32,
+        /// Whether rotated positions can stretch it.
+        stretches: bool,
     },
     /// A setting of zero where at least one is needed.
     #[error("{0} must be at least 1")]
@@ -87,8 +87,8 @@ pub enum LoadError {
         workspace: u64,
         /// Bytes that can be taken.
         available: u64,
-        /// What would help.
-        advice: &'static str,
+        /// What would help; empty, or a clause with its separator.
+        advice: String,
     },
     /// The instruction set is unknown or absent.
     #[error(transparent)]
@@ -104,6 +104,22 @@ pub enum LoadError {
     /// The graphs could not be made ready.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
+}
+
+/// The file in front of a cause that does not name one itself.
+fn place(path: &str, cause: &ModelError) -> String {
+    match cause {
+        ModelError::File(error) if error.path().is_some() => String::new(),
+        _ => format!("{path}: "),
+    }
+}
+
+fn longer(stretches: bool) -> &'static str {
+    if stretches {
+        "; longer needs --rope-scaling with --rope-scale"
+    } else {
+        ", and its learned positions end there"
+    }
 }
 
 fn of_file(names: &[String]) -> String {

@@ -22,12 +22,13 @@ mod file;
 mod load;
 mod machine;
 mod memory;
+mod room;
 mod traffic;
 mod vocabulary;
 
 pub use error::LoadError;
 pub use file::{ModelFile, TemplateChoice};
-pub use load::{ContextLength, KvOptions, LoadOptions, Loaded};
+pub use load::{ContextLength, Footprint, KvOptions, LoadOptions, Loaded};
 pub use machine::{Machine, MachineOptions};
 pub use memory::{MemoryError, available_memory, resident_memory};
 pub use traffic::WeightTraffic;

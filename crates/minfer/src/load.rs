@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
 use minfer_graph::{Executor, ExecutorConfig, Extents, KvFormat, KvLayout, KvSpec};
-use minfer_models::{Model, ModelOptions};
+use minfer_models::{LayerSet, Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
-use crate::{LoadError, Machine, ModelFile, TemplateChoice, WeightTraffic, available_memory};
+use crate::room::Room;
+use crate::{LoadError, Machine, ModelFile, TemplateChoice, WeightTraffic};
 
 /// The most positions that any settings can ask for.
 const MOST_POSITIONS: u32 = 1 << 30;
@@ -212,6 +213,46 @@ fn executor(
     Ok(Executor::new(machine.backend(), model.program.clone(), &weights, kv, config)?)
 }
 
+/// What a model takes with given settings, told without reading a weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// Positions that a sequence would have.
+    pub n_ctx: u32,
+    /// Positions that it would have if memory did not bound them.
+    pub wanted_n_ctx: u32,
+    /// Bytes of packed weights.
+    pub weight_bytes: u64,
+    /// Bytes of the KV cache at its full extent.
+    pub kv_bytes: u64,
+    /// Bytes of activations and logits, estimated.
+    pub workspace_bytes: u64,
+}
+
+impl Footprint {
+    /// The footprint of a model on a machine.
+    ///
+    /// # Errors
+    /// Those of [`Loaded::new`] about settings and memory.
+    pub fn of(machine: &Machine, model: &Model, options: &LoadOptions) -> Result<Footprint, LoadError> {
+        check_counts(options)?;
+        let kept = machine.backend().weight_bytes(&model.program);
+        let Context { n_ctx, wanted, kv } = context(model, &kept, options)?;
+        let room = Room::of(model, &kept, options);
+        Ok(Footprint {
+            n_ctx,
+            wanted_n_ctx: wanted,
+            weight_bytes: room.weights(),
+            kv_bytes: u64::from(n_ctx) * kv.bytes_per_token() * u64::from(options.n_slots),
+            workspace_bytes: room.workspace(),
+        })
+    }
+
+    /// Bytes of all together.
+    pub fn total_bytes(&self) -> u64 {
+        self.weight_bytes + self.kv_bytes + self.workspace_bytes
+    }
+}
+
 /// Resolves the context length against the model and memory, and the KV geometry with it. `kept` are the bytes that the backend keeps of
 /// each weight.
 fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context, LoadError> {
@@ -226,14 +267,15 @@ fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context
     let wanted = match options.n_ctx {
         ContextLength::Fixed(0) | ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
         ContextLength::Fixed(asked) if asked > longest => {
-            return Err(LoadError::ContextTooLong { asked, most: longest });
+            let stretches = model.hyperparams.attention.rotated != LayerSet::None;
+            return Err(LoadError::ContextTooLong { asked, most: longest, stretches });
         }
         ContextLength::Fixed(asked) => asked,
         ContextLength::AtMost(most) => most.min(longest),
         ContextLength::Auto => model.context_length(),
     };
     let n_ctx = match options.n_ctx {
-        ContextLength::Fixed(_) => room.check(wanted, per_token, ", try a smaller --n-ctx")?,
+        ContextLength::Fixed(_) => room.check(wanted, per_token)?,
         _ => room.longest(wanted, per_token, options.kv.block_tokens)?,
     };
     Ok(Context { n_ctx, wanted, kv: geometry(n_ctx)? })
@@ -255,44 +297,4 @@ fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
     }
     let stretched = f64::from(own) * model.hyperparams.rope.scaling.factor();
     own.max(stretched.min(f64::from(MOST_POSITIONS)) as u32)
-}
-
-/// Memory that is asked for beside the KV cache, and what there is.
-struct Room {
-    weights: u64,
-    workspace: u64,
-    available: u64,
-}
-
-impl Room {
-    fn of(model: &Model, kept: &[u64], options: &LoadOptions) -> Room {
-        let weights = kept.iter().sum();
-        let numbers = &model.hyperparams;
-        // Hidden rows, the widest pair of rows of a layer, their 8-bit images, and the logits.
-        let row = 4 * u64::from(numbers.width) * 3 + 4 * u64::from(numbers.feed_forward) * 4;
-        let logits = 4 * u64::from(numbers.vocab) * u64::from(options.head_rows);
-        let workspace = row * u64::from(options.n_batch) + logits;
-        // Where the operating system does not tell, it refuses by itself when memory is taken.
-        let free = available_memory().unwrap_or(u64::MAX);
-        Room { weights, workspace, available: options.memory_limit.unwrap_or(u64::MAX).min(free) }
-    }
-
-    fn check(&self, n_ctx: u32, per_token: u64, advice: &'static str) -> Result<u32, LoadError> {
-        let kv = u64::from(n_ctx) * per_token;
-        if self.weights + self.workspace + kv <= self.available {
-            return Ok(n_ctx);
-        }
-        let Room { weights, workspace, available } = *self;
-        Err(LoadError::Memory { weights, kv, workspace, available, advice })
-    }
-
-    /// The most positions that fit, at least one block.
-    fn longest(&self, most: u32, per_token: u64, block_tokens: u32) -> Result<u32, LoadError> {
-        let room = self.available.saturating_sub(self.weights + self.workspace);
-        let fitting = (room / per_token.max(1)).min(u64::from(most)) as u32;
-        if fitting == most {
-            return Ok(most);
-        }
-        self.check((fitting / block_tokens * block_tokens).max(block_tokens.min(most)), per_token, "")
-    }
 }

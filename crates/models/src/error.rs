@@ -44,6 +44,14 @@ pub enum ModelError {
         /// The key.
         key: String,
     },
+    /// An override of a key that means nothing here.
+    #[error("--override-kv {key}: the file has no such key, and the model reads none{}", hint(nearest.as_deref()))]
+    UselessOverride {
+        /// The key.
+        key: String,
+        /// A key of the file that is much like it.
+        nearest: Option<String>,
+    },
     /// An override that cannot be used.
     #[error("{flag} is {value}: {wanted} is needed")]
     BadOverride {

@@ -6,6 +6,7 @@ use minfer_graph::backend::WeightSource;
 use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, Program, WeightId};
 use minfer_tensor::blocks::decode_row;
 
+use crate::metadata::Overrides;
 use crate::{
     ContextFactors, Family, Hyperparams, Metadata, MetadataOverride, ModelError, Present, RopeHyperparams,
     RopeOverrides, TensorRule, TensorUse,
@@ -49,7 +50,8 @@ impl Model {
         if let Some(text) = options.metadata.iter().find(|of| of.key.starts_with("tokenizer.")) {
             return Err(ModelError::TokenizerOverride { key: text.key.clone() });
         }
-        let metadata = Metadata::new(file, &options.metadata);
+        let overrides = Overrides::new(&options.metadata);
+        let metadata = Metadata::new(file, &overrides);
         let architecture =
             metadata.string("general.architecture")?.ok_or_else(|| ModelError::MissingKey {
                 key: "general.architecture".to_owned(),
@@ -64,8 +66,10 @@ impl Model {
         hyperparams.rope.choose_factors(hyperparams.context_length);
         let known: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         let names = file.tensors().iter().map(|tensor| tensor.name());
+        let name = metadata.string("general.name")?.unwrap_or(architecture).to_owned();
+        overrides.refuse_useless(file.metadata())?;
         Ok(Model {
-            name: metadata.string("general.name")?.unwrap_or(architecture).to_owned(),
+            name,
             family,
             program: (family.graph)(&hyperparams, &present),
             hyperparams,

@@ -1,23 +1,54 @@
 //! A file's metadata with the user's overrides on top, so that nobody below asks where a value came from.
 
+use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 
 use minfer_formats::gguf;
 
 use crate::ModelError;
+use crate::nearest::nearest;
 
 /// Metadata of a file, with overrides on top. Cheap to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Metadata<'f> {
     file: gguf::Metadata<'f>,
-    overrides: &'f [MetadataOverride],
+    overrides: &'f Overrides<'f>,
+}
+
+/// Overrides, and which of them have been asked for.
+#[derive(Debug)]
+pub(crate) struct Overrides<'o> {
+    entries: &'o [MetadataOverride],
+    read: Vec<Cell<bool>>,
+}
+
+impl<'o> Overrides<'o> {
+    pub(crate) fn new(entries: &'o [MetadataOverride]) -> Overrides<'o> {
+        Overrides { entries, read: vec![Cell::new(false); entries.len()] }
+    }
+
+    /// The last value for a key.
+    fn get(&self, key: &str) -> Option<&'o MetadataValue> {
+        let named = self.entries.iter().zip(&self.read).filter(|(entry, _)| entry.key == key);
+        named.inspect(|(_, read)| read.set(true)).last().map(|(entry, _)| &entry.value)
+    }
+
+    /// Refuses an override that nothing has asked for and that replaces nothing in the file.
+    pub(crate) fn refuse_useless(&self, file: gguf::Metadata<'_>) -> Result<(), ModelError> {
+        let mut unread = self.entries.iter().zip(&self.read).filter(|(_, read)| !read.get());
+        let Some((entry, _)) = unread.find(|(entry, _)| !file.contains(&entry.key)) else { return Ok(()) };
+        let known: Vec<&str> =
+            file.iter().map(|(key, _)| key).filter(|key| !key.starts_with("tokenizer.")).collect();
+        let nearest = nearest(&entry.key, &known).map(str::to_owned);
+        Err(ModelError::UselessOverride { key: entry.key.clone(), nearest })
+    }
 }
 
 /// A key and the value that takes the place of the file's, as `--override-kv KEY=TYPE:VAL` gives it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataOverride {
-    /// The metadata key; it need not be in the file.
+    /// The metadata key; it need not be in the file if the model's family reads it.
     pub key: String,
     /// The value.
     pub value: MetadataValue,
@@ -38,7 +69,7 @@ pub enum MetadataValue {
 
 impl<'f> Metadata<'f> {
     /// The file's metadata under `overrides`; of several for one key the last counts.
-    pub fn new(file: &'f gguf::File, overrides: &'f [MetadataOverride]) -> Metadata<'f> {
+    pub(crate) fn new(file: &'f gguf::File, overrides: &'f Overrides<'f>) -> Metadata<'f> {
         Metadata { file: file.metadata(), overrides }
     }
 
@@ -176,7 +207,7 @@ impl<'f> Metadata<'f> {
     }
 
     fn overridden(&self, key: &str) -> Option<&'f MetadataValue> {
-        self.overrides.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
+        self.overrides.get(key)
     }
 
     fn no_override(&self, key: &str) -> Result<(), ModelError> {

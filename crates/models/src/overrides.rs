@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::hyperparams::{RopeHyperparams, RopeScaling, Yarn};
-use crate::{Hyperparams, ModelError};
+use crate::{Hyperparams, LayerSet, ModelError};
 
 /// Rope settings that take the place of the file's. Absent means: as the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -99,9 +99,12 @@ impl RopeOverrides {
     /// Puts the settings into a model's hyperparameters.
     ///
     /// # Errors
-    /// A number out of its range, `scale` together with `freq_scale`, a factor for a model without scaling, or a YaRN
+    /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a factor for a model without scaling, or a YaRN
     /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
+        if let (LayerSet::None, Some((flag, value))) = (&hyperparams.attention.rotated, self.first()) {
+            return Err(refused(flag, value, "a model with rotated positions (this one's are learned)"));
+        }
         let context = hyperparams.context_length;
         let rope = &mut hyperparams.rope;
         if let Some(base) = self.freq_base {
@@ -175,15 +178,32 @@ impl RopeOverrides {
         }
     }
 
-    fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {
-        let given = [
+    /// The first setting that is given: its flag and its value.
+    fn first(&self) -> Option<(&'static str, String)> {
+        let number = |value: Option<f64>| value.map(|value| value.to_string());
+        let others = [
+            ("--rope-scaling", self.scaling.map(|kind| kind.name().to_owned())),
+            ("--rope-scale", number(self.scale)),
+            ("--rope-freq-base", number(self.freq_base)),
+            ("--rope-freq-scale", number(self.freq_scale)),
+        ];
+        let yarn = || self.first_of_yarn().map(|(flag, value)| (flag, value.to_string()));
+        others.into_iter().find_map(|(flag, value)| Some((flag, value?))).or_else(yarn)
+    }
+
+    fn first_of_yarn(&self) -> Option<(&'static str, f64)> {
+        let settings = [
             ("--yarn-orig-ctx", self.yarn_original_context.map(f64::from)),
             ("--yarn-ext-factor", self.yarn_ext_factor),
             ("--yarn-attn-factor", self.yarn_attn_factor),
             ("--yarn-beta-fast", self.yarn_beta_fast),
             ("--yarn-beta-slow", self.yarn_beta_slow),
         ];
-        match given.into_iter().find_map(|(flag, value)| value.map(|value| (flag, value))) {
+        settings.into_iter().find_map(|(flag, value)| Some((flag, value?)))
+    }
+
+    fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {
+        match self.first_of_yarn() {
             Some((flag, value)) => {
                 let wanted =
                     format!("--rope-scaling yarn with it (the model's rope scaling is {})", kind.name());

@@ -4,7 +4,7 @@ use anyhow::Result;
 use minfer::cpu::Isa;
 use minfer::graph::{KvFormat, KvSpec, json as graph_json};
 use minfer::models::Model;
-use minfer::{KvOptions, available_memory, resident_memory};
+use minfer::{Footprint, KvOptions, Machine, available_memory, resident_memory};
 use serde_json::{Value, json};
 
 use super::knobs;
@@ -29,13 +29,14 @@ fn report(args: &DoctorArgs) -> Result<Value> {
         Ok(bytes) => json!(bytes),
         Err(error) => json!({"error": error.to_string()}),
     };
-    let model = args.model.as_deref().map(|model| model_report(args, model)).transpose()?;
+    let model = args.model.as_deref().map(|model| model_report(args, &machine, model)).transpose()?;
     Ok(json!({
         "version": env!("CARGO_PKG_VERSION"),
         "isa": machine.isa().name(),
         "isa_available": Isa::available().map(Isa::name).collect::<Vec<_>>(),
         "threads": machine.threads(),
         "memory_available": memory(available_memory()),
+        "memory_limit": args.context.memory_limit,
         "memory_resident": memory(resident_memory()),
         "devices": ["cpu"],
         "models_folder": loading::cache()?.path(),
@@ -43,7 +44,7 @@ fn report(args: &DoctorArgs) -> Result<Value> {
     }))
 }
 
-fn model_report(args: &DoctorArgs, model: &str) -> Result<Value> {
+fn model_report(args: &DoctorArgs, machine: &Machine, model: &str) -> Result<Value> {
     let file = loading::find(model)?.open()?;
     let read = file.model(&args.model_args.options())?;
     let kv = spec(&read, loading::kv_options(&args.context), 1)?;
@@ -55,7 +56,24 @@ fn model_report(args: &DoctorArgs, model: &str) -> Result<Value> {
         "kv_bytes_per_token": kv.bytes_per_token(),
         "context_length": read.context_length(),
         "bytes_at_full_context": weights + kv.bytes_per_token() * u64::from(read.context_length()),
+        "as_set": as_set(args, machine, &read),
     }))
+}
+
+/// What a run with these flags would take, or why there is none.
+fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
+    let options = loading::footprint_options(&args.model_args, &args.context);
+    match Footprint::of(machine, model, &options) {
+        Ok(found) => json!({
+            "n_ctx": found.n_ctx,
+            "wanted_n_ctx": found.wanted_n_ctx,
+            "weight_bytes": found.weight_bytes,
+            "kv_bytes": found.kv_bytes,
+            "workspace_bytes": found.workspace_bytes,
+            "bytes": found.total_bytes(),
+        }),
+        Err(error) => json!({"error": error.to_string()}),
+    }
 }
 
 fn print_report(report: &Value) -> Result<()> {
@@ -64,11 +82,15 @@ fn print_report(report: &Value) -> Result<()> {
     let sets: Vec<_> =
         report["isa_available"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let (available, resident) = (bytes(&report["memory_available"]), bytes(&report["memory_resident"]));
+    let limit = report["memory_limit"]
+        .as_u64()
+        .map(|limit| format!(", of which {} may be taken", output::bytes(limit)));
+    let limit = limit.unwrap_or_default();
     let model = &report["model"];
     output::answer(|out| {
         writeln!(out, "minfer      {}", text("version"))?;
         writeln!(out, "processor   {} threads, {} (of {})", report["threads"], text("isa"), sets.join(", "))?;
-        writeln!(out, "memory      {available} available, {resident} held by this process")?;
+        writeln!(out, "memory      {available} available{limit}, {resident} held by this process")?;
         writeln!(out, "devices     cpu")?;
         writeln!(out, "models      {}", text("models_folder"))?;
         if let Some(name) = model["name"].as_str() {
@@ -81,9 +103,29 @@ fn print_report(report: &Value) -> Result<()> {
                 bytes(&model["bytes_at_full_context"]),
                 model["context_length"]
             )?;
+            writeln!(out, "as set      {}", as_set_line(&model["as_set"]))?;
         }
         Ok(())
     })
+}
+
+fn as_set_line(report: &Value) -> String {
+    if let Some(error) = report["error"].as_str() {
+        return error.to_owned();
+    }
+    let bytes = |key: &str| output::bytes(report[key].as_u64().unwrap_or_default());
+    let wanted = match (&report["n_ctx"], &report["wanted_n_ctx"]) {
+        (n_ctx, wanted) if n_ctx == wanted => String::new(),
+        (_, wanted) => format!(" (of {wanted}, which memory does not allow)"),
+    };
+    format!(
+        "{} positions{wanted}: weights {} + KV cache {} + workspace {} = {}",
+        report["n_ctx"],
+        bytes("weight_bytes"),
+        bytes("kv_bytes"),
+        bytes("workspace_bytes"),
+        bytes("bytes")
+    )
 }
 
 fn kv(args: &DoctorArgs, model: &str) -> Result<()> {

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+use minfer::ModelFile;
 use minfer::models::ModelOptions;
-use minfer::{LoadError, ModelFile};
 use minfer_hub::{CATALOG, CacheDir, PullTarget};
 use serde_json::{Value, json};
 
+use super::show::reason;
 use crate::args::{ListArgs, PullArgs, RmArgs};
 use crate::{catalog, loading, output};
 
@@ -78,10 +79,7 @@ fn listing(cache: &CacheDir) -> Result<Value> {
 /// Why this build does not run a file; `None` where it does. Only the header is read.
 fn not_run(path: &Path) -> Option<String> {
     let read = |file: ModelFile| file.model(&ModelOptions::default());
-    match ModelFile::open(path).and_then(read).err()? {
-        LoadError::Model { cause, .. } => Some(cause.to_string()),
-        error => Some(error.to_string()),
-    }
+    ModelFile::open(path).and_then(read).err().map(|error| reason(&error, path))
 }
 
 fn line(group: &str, row: &Value) -> String {

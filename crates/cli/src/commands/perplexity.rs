@@ -13,6 +13,9 @@ use crate::{loading, output};
 pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let found = loading::find(&args.model)?;
     let text = input::file_text(&args.file)?;
+    if text.is_empty() {
+        bail!("{} is empty; a text of at least {} tokens is needed", args.file.display(), args.window);
+    }
     let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     if options.n_ctx == ContextLength::Auto {
         options.n_ctx = ContextLength::AtMost(args.window + 1);
@@ -23,7 +26,11 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let engine = loaded.into_engine()?;
     let window = args.window as usize;
     if ids.len() < window {
-        bail!("{} has {} tokens, a window needs {window}; try --window", args.file.display(), ids.len());
+        bail!(
+            "{} has {} tokens, and a window needs {window}: give a longer text or a smaller --window",
+            args.file.display(),
+            ids.len()
+        );
     }
     let windows: Vec<_> = ids.chunks_exact(window).collect();
     let mut losses = Vec::new();

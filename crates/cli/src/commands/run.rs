@@ -77,7 +77,11 @@ fn template_choice(given: &str) -> Result<TemplateChoice> {
     if !std::path::Path::new(given).exists() {
         return Ok(TemplateChoice::Name(given.to_owned()));
     }
-    input::file_text(given.as_ref()).map(TemplateChoice::Source).context("--chat-template")
+    let source = input::file_text(given.as_ref()).context("--chat-template")?;
+    if source.trim().is_empty() {
+        bail!("--chat-template: {given} is empty; --raw does without a template");
+    }
+    Ok(TemplateChoice::Source(source))
 }
 
 /// The prompt as ids: through the chat template, or as it is.
@@ -109,7 +113,14 @@ fn chat_ids(args: &RunArgs, loaded: &Loaded, template: &ChatTemplate, prompt: &s
         variables: args.chat_template_kwargs.clone().unwrap_or_default(),
         ..RenderInput::default()
     };
-    encode_chat(&loaded.tokenizer, template, &input).context("the chat template refuses the conversation")
+    let ids = encode_chat(&loaded.tokenizer, template, &input);
+    let ids = ids.context("the chat template refuses the conversation")?;
+    if ids.is_empty() {
+        bail!(
+            "the chat template makes nothing of the conversation; --chat-template gives another, --raw does without"
+        );
+    }
+    Ok(ids)
 }
 
 fn say_that_there_is_no_template(args: &RunArgs) -> Result<()> {

@@ -1,6 +1,7 @@
 //! `minfer show`.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -24,7 +25,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
     if let Some(format) = args.graph {
         return draw(args, &file, format);
     }
-    let model = file.model(&args.model_args.options()).map_err(reason);
+    let model = file.model(&args.model_args.options()).map_err(|error| reason(&error, file.path()));
     if args.json {
         return output::line(&to_json_object(&file, &model));
     }
@@ -46,11 +47,9 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
 }
 
 /// Why a file is no model, without the file's name.
-fn reason(error: LoadError) -> String {
-    match error {
-        LoadError::Model { cause, .. } => cause.to_string(),
-        error => error.to_string(),
-    }
+pub(super) fn reason(error: &LoadError, path: &Path) -> String {
+    let text = error.to_string();
+    text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned()
 }
 
 fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, String>) -> Result<()> {

@@ -84,6 +84,35 @@ fn the_machine() {
 }
 
 #[test]
+fn what_a_run_with_these_flags_would_take() {
+    let place = Place::with(Family::Llama);
+    let run = |flags: &[&str]| place.minfer(&[&["doctor", "tiny.gguf"], flags].concat());
+    let as_set = |flags: &[&str]| run(&[flags, &["--json"]].concat()).json()["model"]["as_set"].clone();
+    let (whole, short) = (as_set(&[]), as_set(&["-c", "100"]));
+    assert_eq!((&whole["n_ctx"], &short["n_ctx"]), (&512.into(), &100.into()));
+    // 4 layers of 2 heads of 16 elements, K and V, 2 bytes each.
+    assert_eq!((&whole["kv_bytes"], &short["kv_bytes"]), (&(512 * 512).into(), &(100 * 512).into()));
+    assert_eq!(as_set(&["-c", "100", "--cache-type", "f32"])["kv_bytes"], 200 * 512);
+    assert!(as_set(&["-b", "8"])["workspace_bytes"].as_u64() < whole["workspace_bytes"].as_u64());
+    // A limit that leaves room for 64 positions: what doctor says is what a run does.
+    let limit = whole["bytes"].as_u64().unwrap() - 448 * 512;
+    let flags = ["--memory-limit", &limit.to_string()];
+    let little = as_set(&flags);
+    assert_eq!((&little["n_ctx"], &little["wanted_n_ctx"]), (&64.into(), &512.into()));
+    let words = [&["run", "tiny.gguf", "p", "--raw", "-n", "1"], &flags[..]].concat();
+    has(&place.minfer(&words).both().1, &["memory allows a context of 64 positions, not 512"]);
+    has(&run(&flags).stdout(), &["64 positions (of 512, which memory does not allow)", "may be taken"]);
+    // What a run refuses.
+    for (flags, wanted) in
+        [(["--memory-limit", "1k"], "not enough memory"), (["-c", "100000"], "the model has 512")]
+    {
+        has(as_set(&flags)["error"].as_str().expect("an error"), &[wanted]);
+        has(&run(&flags).stdout(), &["as set      ", wanted]);
+        has(&place.minfer(&[&["run", "tiny.gguf", "p", "--raw"], &flags[..]].concat()).failure(), &[wanted]);
+    }
+}
+
+#[test]
 fn the_geometry_of_a_cache() {
     let place = Place::with(Family::Llama);
     let report =

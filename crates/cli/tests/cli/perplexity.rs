@@ -60,7 +60,9 @@ fn texts_that_cannot_be_scored() {
     place.write("short.txt", "one");
     place.write("binary", b"\x00\xff");
     let run = |file: &str| place.minfer(&["perplexity", "tiny.gguf", file]).failure();
-    has(&run("short.txt"), &["short.txt has", "--window"]);
+    place.write("empty.txt", "");
+    has(&run("short.txt"), &["short.txt has", "a longer text or a smaller --window"]);
+    has(&run("empty.txt"), &["empty.txt is empty", "at least 512 tokens"]);
     has(&run("binary"), &["binary is not UTF-8 text"]);
     has(&run("none.txt"), &["none.txt", "No such file"]);
     has(&run("."), &[". is a folder"]);

@@ -98,6 +98,9 @@ fn templates_are_files_or_texts() {
         &["--chat-template", "none.jinja", "no such file", "chatml, command-r"],
     );
     assert!(tokens(&["--chat-template", "chatml"]) > file);
+    place.write("empty.jinja", "\n");
+    has(&run(&["--chat-template", "empty.jinja"]).failure(), &["empty.jinja is empty", "--raw"]);
+    has(&run(&["--chat-template", "{{ '' }}"]).failure(), &["makes nothing of the conversation", "--raw"]);
     has(&run(&["--chat-template", "{% bad"]).failure(), &["--chat-template: ", "syntax error"]);
     has(&run(&["--chat-template", "{{ raise_exception('not so') }}"]).failure(), &["refuses", "not so"]);
     has(&run(&["--system", "x"]).failure(), &["no chat template", "--system"]);
@@ -136,7 +139,12 @@ fn settings_that_do_not_fit_are_one_line() {
     let place = Place::with(Family::Llama);
     for (words, wanted) in [
         (&["-c", "100000"][..], &["100000", "512", "--rope-scaling"][..]),
-        (&["--memory-limit", "10k"], &["not enough memory"]),
+        (&["--memory-limit", "10k"], &["not enough memory", "try a smaller model", "--memory-limit"]),
+        (
+            &["--memory-limit", "2M", "-b", "65536"],
+            &["not enough memory", "try a smaller --n-batch (-b), or"],
+        ),
+        (&["--override-kv", "llama.blok_count=int:3"], &["llama.blok_count", "llama.block_count"]),
         (&["--logit-bias", "999999=1"], &["999999"]),
         (&["--override-kv", "llama.block_count=int:0"], &["llama.block_count is 0"]),
         (&["--override-kv", "llama.block_count=int:9"], &["blk.4."]),
@@ -147,6 +155,44 @@ fn settings_that_do_not_fit_are_one_line() {
             wanted,
         );
     }
+}
+
+#[test]
+fn learned_positions_are_not_stretched() {
+    let place = Place::with(Family::Gpt2);
+    let run =
+        |words: &[&str]| place.minfer(&[&["run", "tiny.gguf", "p", "--raw", "-n", "1"], words].concat());
+    has(&run(&["--rope-scale", "2"]).failure(), &["--rope-scale is 2", "positions", "learned"]);
+    has(&run(&["--rope-freq-base", "5e5"]).failure(), &["--rope-freq-base is 500000"]);
+    let refusal = run(&["-c", "100000"]).failure();
+    has(&refusal, &["its learned positions end there"]);
+    assert!(!refusal.contains("--rope"), "{refusal}");
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_named_as_a_cause() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    let tensor = model.tensors.iter_mut().find(|tensor| tensor.name == "output_norm.weight").expect("a norm");
+    tensor.bytes[..4].copy_from_slice(&f32::NAN.to_le_bytes());
+    place.write("tiny.gguf", model.to_bytes());
+    let refusal = place.minfer(&["run", "tiny.gguf", "p", "--raw"]).failure();
+    has(&refusal, &["is NaN", "the file's weights may be damaged"]);
+}
+
+#[test]
+fn a_file_is_named_once() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    model.set("llama.context_length", "long");
+    place.write("bad.gguf", model.to_bytes());
+    for words in [&["run", "bad.gguf", "p"][..], &["doctor", "bad.gguf"], &["bench", "bad.gguf"]] {
+        let refusal = place.minfer(words).failure();
+        assert_eq!(refusal.matches("bad.gguf").count(), 1, "{refusal}");
+        has(&refusal, &["llama.context_length", "u32 is needed"]);
+    }
+    let text = place.minfer(&["show", "bad.gguf"]).stdout();
+    assert_eq!(text.matches("bad.gguf").count(), 1, "{text}");
 }
 
 #[test]

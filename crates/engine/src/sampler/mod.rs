@@ -31,7 +31,9 @@ pub enum SampleError {
     #[error("all tokens are masked")]
     AllMasked,
     /// The model gave a logit that is not a number or positive infinity.
-    #[error("the logit of token {id} is {value}")]
+    #[error(
+        "the logit of token {id} is {value}: the file's weights may be damaged, or a setting does not fit the model"
+    )]
     NotFinite {
         /// The token.
         id: u32,

@@ -274,3 +274,51 @@ fn overrides_of_a_wrong_type_are_refused() {
         assert_eq!(error.to_string(), wanted);
     }
 }
+
+#[test]
+fn overrides_that_mean_nothing_are_refused_by_name() {
+    let read = |family: Family, entries: &[&str]| {
+        let metadata = entries.iter().map(|entry| entry.parse::<MetadataOverride>().unwrap()).collect();
+        let options = ModelOptions { metadata, ..ModelOptions::default() };
+        Model::read(&open(&family.model()), &options).map(|_| ()).map_err(|error| error.to_string())
+    };
+    for (entry, wanted) in [
+        ("llama.blok_count=int:2", " (did you mean llama.block_count?)"),
+        ("foo=int:1", ""),
+        ("qwen2.block_count=int:2", " (did you mean llama.block_count?)"),
+        // Read only where the method is yarn.
+        ("llama.rope.scaling.yarn_beta_fast=float:8", ""),
+    ] {
+        let key = entry.split('=').next().unwrap();
+        let error = read(Family::Llama, &["llama.block_count=int:4", entry]).unwrap_err();
+        let text = format!("--override-kv {key}: the file has no such key, and the model reads none{wanted}");
+        assert_eq!(error, text);
+    }
+    // Not in the file but read, in the file but not read, and given twice.
+    for entries in [
+        &["llama.rope.scaling.attn_factor=float:1"][..],
+        &["general.file_type=int:1"],
+        &["llama.block_count=int:3", "llama.block_count=int:4"],
+    ] {
+        assert_eq!(read(Family::Llama, entries), Ok(()), "{entries:?}");
+    }
+    assert_eq!(read(Family::LlamaYarn, &["llama.rope.scaling.yarn_beta_fast=float:8"]), Ok(()));
+}
+
+#[test]
+fn learned_positions_have_no_rotation_to_set() {
+    let none = RopeOverrides::default();
+    for (rope, flag) in [
+        (RopeOverrides { scaling: Some(RopeScalingKind::None), ..none }, "--rope-scaling is none"),
+        (RopeOverrides { scale: Some(2.0), ..none }, "--rope-scale is 2"),
+        (RopeOverrides { freq_base: Some(5e5), ..none }, "--rope-freq-base is 500000"),
+        (RopeOverrides { freq_scale: Some(0.5), ..none }, "--rope-freq-scale is 0.5"),
+        (RopeOverrides { yarn_original_context: Some(64), ..none }, "--yarn-orig-ctx is 64"),
+    ] {
+        let options = ModelOptions { rope, ..ModelOptions::default() };
+        let error = Model::read(&open(&Family::Gpt2.model()), &options).unwrap_err();
+        let wanted = "a model with rotated positions (this one's are learned) is needed";
+        assert_eq!(error.to_string(), format!("{flag}: {wanted}"));
+    }
+    assert!(Model::read(&open(&Family::Gpt2.model()), &ModelOptions::default()).is_ok());
+}
