@@ -1,31 +1,43 @@
-//! Memory of the KV cache: one reserved range of addresses per group, pages present only where blocks are in use.
+//! Memory of the KV cache: one reserved range of addresses per group, in memory only where blocks are in use.
+//!
+//! Memory is taken and given back in granules. A granule is populated when the first block in it is committed and given back
+//! when the last block in it is released, but for a bounded number that stays warm. Nothing moves: a block's address is fixed
+//! by its number.
 
+mod granules;
+mod pages;
 mod rows;
 
 use std::any::Any;
+use std::io;
 use std::ops::Range;
 
-use memmap2::{MmapOptions, MmapRaw};
 use minfer_graph::backend::{BackendError, KvArena, KvRows};
-use minfer_graph::{KvGroupSpec, KvSpec};
+use minfer_graph::{KvGranule, KvGroupSpec, KvMemory, KvMemoryStats, KvSpec};
 
 use crate::threads::SharedSlice;
+use granules::Granules;
+use pages::Pages;
+
+/// What a cell holds that was never stored, in builds that check: not a number in every format that knows one.
+const POISON: u8 = 0xff;
 
 /// Blocks of every group. Block `b` of a group lies at `b * bytes_per_block` of the group's range and never moves.
 #[derive(Debug)]
 pub(crate) struct CpuArena {
     spec: KvSpec,
     groups: Vec<Group>,
-    page: usize,
+    granule: usize,
+    limit: Option<u64>,
+    keep_warm: usize,
 }
 
 /// One group's range of addresses.
 #[derive(Debug)]
 struct Group {
-    map: MmapRaw,
+    pages: Pages,
     block_bytes: usize,
-    committed: Vec<bool>,
-    pages: usize,
+    granules: Granules,
 }
 
 /// One group's memory in the three widths that formats need: the same bytes.
@@ -43,17 +55,76 @@ impl CpuArena {
     /// Reserves addresses for `max_blocks` blocks of each group; takes no memory.
     ///
     /// # Errors
-    /// A group's numbers are invalid, or the system refused the addresses.
-    pub(crate) fn new(spec: &KvSpec) -> Result<CpuArena, BackendError> {
-        let groups =
-            spec.groups.iter().zip(&spec.max_blocks).map(|(group, &blocks)| Group::new(group, blocks));
-        let groups = groups.collect::<Result<_, _>>()?;
-        Ok(CpuArena { spec: spec.clone(), groups, page: page_bytes() })
+    /// A group's numbers or the granule are invalid, or the system refused the addresses.
+    pub(crate) fn with_memory(spec: &KvSpec, memory: KvMemory) -> Result<CpuArena, BackendError> {
+        let granule = pages::granule_bytes(memory.granule)?;
+        let huge = memory.granule == KvGranule::Huge;
+        let pairs = spec.groups.iter().zip(&spec.max_blocks);
+        let groups = pairs.map(|(group, &blocks)| Group::new(group, blocks, granule, huge));
+        Ok(CpuArena {
+            groups: groups.collect::<Result<_, _>>()?,
+            spec: spec.clone(),
+            granule,
+            limit: memory.limit,
+            keep_warm: usize::try_from(memory.keep_warm).unwrap_or(usize::MAX) / granule,
+        })
     }
 
-    /// A group's memory. What is committed while the view lives stays in place; blocks that are not committed read as zeros.
+    /// As [`with_memory`](Self::with_memory), with what is usual.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn new(spec: &KvSpec) -> Result<CpuArena, BackendError> {
+        CpuArena::with_memory(spec, KvMemory::default())
+    }
+
+    /// A group's memory. What is committed while the view lives stays in place; other blocks may hold anything.
     pub(crate) fn cells(&self, group: usize) -> KvCells<'_> {
         self.groups[group].cells()
+    }
+
+    fn bytes(&self, granules: usize) -> u64 {
+        granules as u64 * self.granule as u64
+    }
+
+    fn committed(&self) -> usize {
+        self.groups.iter().map(|group| group.granules.committed()).sum()
+    }
+
+    fn present(&self) -> usize {
+        self.groups.iter().map(|group| group.granules.present()).sum()
+    }
+
+    /// Gives free blocks back, those with the highest numbers first, until at most `most` granules are in memory.
+    ///
+    /// # Errors
+    /// The system keeps the memory, which then stays counted.
+    fn trim(&mut self, most: usize) -> io::Result<()> {
+        while self.present() > most {
+            let highest = |(index, group): (usize, &Group)| Some((group.granules.highest_warm()?, index));
+            let Some((block, group)) = self.groups.iter().enumerate().filter_map(highest).max() else {
+                break;
+            };
+            self.groups[group].forget(block, self.granule)?;
+        }
+        Ok(())
+    }
+
+    /// Makes room below the limit for a block that is counted already, then brings it into memory.
+    fn bring(&mut self, group: usize, absent: Range<usize>) -> Result<(), BackendError> {
+        let bytes = absent.start * self.granule..absent.end * self.granule;
+        let refused = |cause: io::Error| BackendError::OutOfMemory {
+            what: format!("a block of the KV cache ({cause})"),
+            bytes: bytes.len() as u64,
+        };
+        if let Some(limit) = self.limit {
+            self.trim(usize::try_from(limit).unwrap_or(usize::MAX) / self.granule).map_err(refused)?;
+        }
+        if bytes.is_empty() {
+            Ok(())
+        } else {
+            self.groups[group].pages.populate(bytes.clone()).map_err(refused)
+        }
     }
 }
 
@@ -63,11 +134,30 @@ impl KvArena for CpuArena {
     }
 
     fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError> {
-        self.groups[group].commit(block as usize, self.page)
+        let block = block as usize;
+        let wanted = self.bytes(self.groups[group].granules.wanted(block));
+        let committed = self.bytes(self.committed());
+        if let Some(limit) = self.limit.filter(|&limit| committed + wanted > limit) {
+            return Err(BackendError::OverKvLimit { limit, committed, wanted });
+        }
+        let absent = self.groups[group].granules.commit(block);
+        if let Err(error) = self.bring(group, absent) {
+            let group = &mut self.groups[group];
+            group.granules.release(block);
+            // Where the system keeps what came in before the refusal it stays counted as warm.
+            let _ = group.forget(block, self.granule);
+            return Err(error);
+        }
+        if cfg!(debug_assertions) {
+            self.groups[group].block_mut(block).fill(POISON);
+        }
+        Ok(())
     }
 
     fn release(&mut self, group: usize, block: u32) {
-        self.groups[group].release(block as usize, self.page);
+        self.groups[group].granules.release(block as usize);
+        // Where the system keeps memory it stays counted as warm.
+        let _ = self.trim(self.committed().saturating_add(self.keep_warm));
     }
 
     fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError> {
@@ -86,11 +176,21 @@ impl KvArena for CpuArena {
     }
 
     fn committed_bytes(&self) -> u64 {
-        self.groups.iter().map(|group| (group.pages * self.page) as u64).sum()
+        self.bytes(self.committed())
     }
 
     fn reserved_bytes(&self) -> u64 {
-        self.groups.iter().map(|group| group.map.len() as u64).sum()
+        self.groups.iter().map(|group| group.pages.len() as u64).sum()
+    }
+
+    fn memory(&self) -> KvMemoryStats {
+        KvMemoryStats {
+            reserved: self.reserved_bytes(),
+            committed: self.committed_bytes(),
+            warm: self.bytes(self.present() - self.committed()),
+            granule: self.granule as u64,
+            limit: self.limit,
+        }
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {
@@ -99,106 +199,52 @@ impl KvArena for CpuArena {
 }
 
 impl Group {
-    fn new(spec: &KvGroupSpec, blocks: u32) -> Result<Group, BackendError> {
+    fn new(spec: &KvGroupSpec, blocks: u32, granule: usize, huge: bool) -> Result<Group, BackendError> {
         spec.validate().map_err(|error| BackendError::BadBatch(error.to_string()))?;
         let bytes = spec.bytes_per_block().saturating_mul(u64::from(blocks));
-        let refused = || BackendError::OutOfMemory { what: "addresses of the KV cache".to_owned(), bytes };
-        let len = usize::try_from(bytes).map_err(|_| refused())?;
-        let map = MmapOptions::new().len(len.max(1)).no_reserve_swap().map_anon().map_err(|_| refused())?;
-        let committed = vec![false; blocks as usize];
-        Ok(Group {
-            map: MmapRaw::from(map),
-            block_bytes: spec.bytes_per_block() as usize,
-            committed,
-            pages: 0,
-        })
+        let refused = |reason: String| BackendError::NoAddresses {
+            what: "addresses of the KV cache".to_owned(),
+            bytes,
+            reason,
+        };
+        let len =
+            usize::try_from(bytes).map_err(|_| refused("more than this machine addresses".to_owned()))?;
+        let pages = Pages::reserve(len, granule, huge).map_err(|cause| refused(cause.to_string()))?;
+        let block_bytes = spec.bytes_per_block() as usize;
+        Ok(Group { pages, block_bytes, granules: Granules::new(block_bytes, granule, blocks as usize) })
     }
 
-    /// Makes the block's pages present and its bytes zero.
-    fn commit(&mut self, block: usize, page: usize) -> Result<(), BackendError> {
-        assert!(!self.committed[block], "block {block} is committed twice");
-        let taken = self.pages_of_no_one_else(block, page);
-        let bytes = (block * self.block_bytes)..(block + 1) * self.block_bytes;
-        self.populate(taken.start * page..(taken.end * page).min(self.map.len()))?;
-        // SAFETY: the bytes are inside the mapping, and `&mut self` excludes every view of them.
-        unsafe { self.map.as_mut_ptr().add(bytes.start).write_bytes(0, bytes.len()) };
-        self.pages += taken.len();
-        self.committed[block] = true;
+    /// Gives a free block's own granules back.
+    fn forget(&mut self, block: usize, granule: usize) -> io::Result<()> {
+        let own = self.granules.only_of(block);
+        if !own.is_empty() {
+            self.pages.discard(own.start * granule..own.end * granule)?;
+        }
+        self.granules.forget(block);
         Ok(())
     }
 
-    /// Gives back the pages in which no other block lies.
-    fn release(&mut self, block: usize, page: usize) {
-        assert!(self.committed[block], "block {block} is released but was not committed");
-        self.committed[block] = false;
-        let freed = self.pages_of_no_one_else(block, page);
-        self.pages -= freed.len();
-        let bytes = freed.start * page..(freed.end * page).min(self.map.len());
-        if !bytes.is_empty() {
-            self.discard(bytes);
-        }
+    fn block_mut(&mut self, block: usize) -> &mut [u8] {
+        let start = block * self.block_bytes;
+        let end = start + self.block_bytes;
+        &mut self.bytes_mut()[start..end]
     }
 
-    /// The pages that the block touches and no other committed block does.
-    fn pages_of_no_one_else(&self, block: usize, page: usize) -> std::ops::Range<usize> {
-        let (start, end) = (block * self.block_bytes, (block + 1) * self.block_bytes);
-        let (mut first, mut last) = (start / page, end.div_ceil(page));
-        let taken = |page_index: usize| {
-            let blocks =
-                page_index * page / self.block_bytes..((page_index + 1) * page).div_ceil(self.block_bytes);
-            blocks.into_iter().any(|other| other != block && self.committed.get(other) == Some(&true))
-        };
-        if first < last && taken(first) {
-            first += 1;
-        }
-        if first < last && taken(last - 1) {
-            last -= 1;
-        }
-        first..last
-    }
-
-    /// Takes memory for whole pages, so that a refusal shows here and not in the middle of a step.
-    fn populate(&self, bytes: std::ops::Range<usize>) -> Result<(), BackendError> {
-        #[cfg(target_os = "linux")]
-        if !bytes.is_empty()
-            && let Err(error) =
-                self.map.advise_range(memmap2::Advice::PopulateWrite, bytes.start, bytes.len())
-            && error.kind() == std::io::ErrorKind::OutOfMemory
-        {
-            let what = "a block of the KV cache".to_owned();
-            return Err(BackendError::OutOfMemory { what, bytes: bytes.len() as u64 });
-        }
-        Ok(())
-    }
-
-    #[cfg(target_os = "linux")]
-    fn discard(&self, bytes: std::ops::Range<usize>) {
-        // SAFETY: the caller holds `&mut self`, so nothing borrows the bytes; any content of them is a valid f32 or integer.
-        let discarded = unsafe {
-            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, bytes.start, bytes.len())
-        };
-        // The memory is only kept longer when the system refuses; a later commit zeroes it.
-        let _ = discarded;
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn discard(&self, _bytes: std::ops::Range<usize>) {}
-
-    /// All bytes; those of blocks that are not committed read as zeros.
+    /// All bytes; blocks that are not committed may hold anything.
     fn bytes(&self) -> &[u8] {
         // SAFETY: the mapping lives as long as the borrow and is initialised; only steps write through views, and they end
         // before the arena is read.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
+        unsafe { std::slice::from_raw_parts(self.pages.as_mut_ptr(), self.pages.len()) }
     }
 
     /// All bytes. Only those of committed blocks may be written.
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as for `bytes`, and `&mut self` excludes every other view.
-        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr(), self.map.len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr(), self.pages.len()) }
     }
 
     fn cells(&self) -> KvCells<'_> {
-        let (base, bytes) = (self.map.as_mut_ptr(), self.map.len());
+        let (base, bytes) = (self.pages.as_mut_ptr(), self.pages.len());
         // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised (anonymous memory is zero), and
         // every bit pattern is valid. `commit` and `release` need `&mut` and so exclude views; steps keep the promise of
         // `SharedSlice` between workers.
@@ -212,78 +258,5 @@ impl Group {
     }
 }
 
-/// Bytes of the system's page, as far as the accounting needs it.
-fn page_bytes() -> usize {
-    if cfg!(all(target_os = "macos", target_arch = "aarch64")) { 16384 } else { 4096 }
-}
-
 #[cfg(test)]
-mod tests {
-    use minfer_graph::{KvFormat, KvLayout};
-
-    use super::*;
-
-    fn arena(k_dim: u32, blocks: u32) -> CpuArena {
-        let group = KvGroupSpec {
-            layers: vec![0],
-            kv_heads: 1,
-            k_dim,
-            v_dim: k_dim,
-            window: None,
-            k_format: KvFormat::F16,
-            v_format: KvFormat::F16,
-            layout: KvLayout::LaneMajor,
-            block_tokens: 16,
-        };
-        CpuArena::new(&KvSpec { groups: vec![group], max_blocks: vec![blocks] }).unwrap()
-    }
-
-    #[test]
-    fn a_block_is_zero_each_time_it_is_committed() {
-        for k_dim in [24, 80, 256] {
-            let mut arena = arena(k_dim, 5);
-            let words = arena.spec.groups[0].bytes_per_block() as usize / 2;
-            for block in [1u32, 2, 3] {
-                arena.commit(0, block).unwrap();
-                arena.cells(0).halves.get_mut(block as usize * words..(block as usize + 1) * words).fill(7);
-            }
-            arena.release(0, 2);
-            arena.commit(0, 2).unwrap();
-            let value = |block: usize| arena.cells(0).halves.get(block * words..(block + 1) * words).to_vec();
-            assert!(value(2).iter().all(|&word| word == 0));
-            assert!(value(1).iter().chain(&value(3)).all(|&word| word == 7));
-        }
-    }
-
-    #[test]
-    fn taken_bytes_are_the_pages_of_live_blocks() {
-        // Blocks of 1536 bytes: several in a page, some across two.
-        let mut arena = arena(24, 40);
-        let mut live = [false; 40];
-        let mut numbers = crate::math::testing::Numbers(3);
-        assert_eq!(arena.committed_bytes(), 0);
-        for _ in 0..500 {
-            let block = numbers.below(40);
-            if live[block] {
-                arena.release(0, block as u32);
-            } else {
-                arena.commit(0, block as u32).unwrap();
-            }
-            live[block] = !live[block];
-            let pages: std::collections::BTreeSet<usize> = (0..40)
-                .filter(|&block| live[block])
-                .flat_map(|block| block * 1536 / 4096..((block + 1) * 1536).div_ceil(4096))
-                .collect();
-            assert_eq!(arena.committed_bytes(), pages.len() as u64 * 4096);
-        }
-        assert_eq!(arena.reserved_bytes(), 40 * 1536);
-    }
-
-    #[test]
-    fn addresses_that_do_not_exist_are_refused() {
-        let mut spec = arena(24, 1).spec.clone();
-        spec.groups[0].kv_heads = u32::MAX;
-        spec.max_blocks[0] = u32::MAX;
-        assert!(matches!(CpuArena::new(&spec), Err(BackendError::OutOfMemory { .. })));
-    }
-}
+mod tests;

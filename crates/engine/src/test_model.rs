@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use minfer_graph::backend::WeightSource;
 use minfer_graph::{
-    Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvSpec, NullBackend, ProgramBuilder,
-    WeightId,
+    Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSpec, NullBackend,
+    ProgramBuilder, WeightId,
 };
 use minfer_tensor::DType;
 use minfer_text::{TokenType, Tokenizer, TokenizerSpec};
@@ -69,7 +69,7 @@ pub(crate) fn executor(backend: &NullBackend, blocks: u32, extents: Extents) -> 
     let logits = head.linear(rows, table, None, "output");
     let head = head.finish(&[logits]);
     let source = NoWeights(vec![0; VOCAB as usize * 2 * 4]);
-    let config = ExecutorConfig { extents, rewrites_off: Vec::new() };
+    let config = ExecutorConfig { extents, rewrites_off: Vec::new(), kv_memory: KvMemory::default() };
     let program = program.finish(body, head);
     Executor::new(Arc::new(backend.clone()), program, &source, kv_spec(blocks), config).unwrap()
 }

@@ -4,7 +4,10 @@ use std::any::Any;
 use std::ops::Range;
 
 use crate::plan::Plan;
-use crate::{Batch, Graph, KvSide, KvSpec, Op, Program, TensorDesc, WeightDesc, WeightId};
+use crate::{
+    Batch, Graph, KvGranule, KvMemory, KvMemoryStats, KvSide, KvSpec, Op, Program, TensorDesc, WeightDesc,
+    WeightId,
+};
 
 /// Where the bytes of weights come from while a backend loads them.
 pub trait WeightSource: Sync {
@@ -46,6 +49,34 @@ pub enum BackendError {
         what: String,
         /// How much was asked for.
         bytes: u64,
+    },
+    /// The operating system or the device refused a range of addresses.
+    #[error("{what}: {bytes} bytes of address space were refused ({reason})")]
+    NoAddresses {
+        /// What the addresses were for.
+        what: String,
+        /// How many were asked for.
+        bytes: u64,
+        /// What the system said.
+        reason: String,
+    },
+    /// A block would take the KV arena past its limit. The system was not asked.
+    #[error("the KV cache may hold {limit} bytes, {committed} are in use and {wanted} more are wanted")]
+    OverKvLimit {
+        /// Bytes that the arena may hold.
+        limit: u64,
+        /// Bytes in use, each granule counted once.
+        committed: u64,
+        /// Bytes of granules that the block would add.
+        wanted: u64,
+    },
+    /// A granule that the device does not have.
+    #[error("a KV granule of {granule:?} cannot be used: {reason}")]
+    BadGranule {
+        /// What was asked for.
+        granule: KvGranule,
+        /// What stands against it.
+        reason: String,
     },
     /// A batch that does not fit the planned extents or the arena.
     #[error("the batch does not fit: {0}")]
@@ -90,11 +121,11 @@ pub trait Backend: Send + Sync {
         source: &dyn WeightSource,
     ) -> Result<Box<dyn LoadedWeights>, BackendError>;
 
-    /// Reserves the address range of a KV arena; memory is taken block by block.
+    /// Reserves the address range of a KV arena; memory is taken block by block, as `memory` says.
     ///
     /// # Errors
-    /// The reservation was refused.
-    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError>;
+    /// The reservation was refused, or the granule is none that the device has.
+    fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError>;
 
     /// Memory for a value that crosses the edge of a graph.
     ///
@@ -157,13 +188,13 @@ pub trait KvArena: Send {
     /// The geometry it was made with.
     fn spec(&self) -> &KvSpec;
 
-    /// Makes a block's memory present and zeroed.
+    /// Makes a block's memory present. What it holds is left open: rows count only once they were stored.
     ///
     /// # Errors
-    /// Memory was refused; nothing has changed.
+    /// The limit would be passed ([`BackendError::OverKvLimit`]), or memory was refused; no block has changed.
     fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError>;
 
-    /// Gives a block's memory back.
+    /// Gives a block's memory back: to the system, or to blocks that come, as far as memory is kept warm.
     fn release(&mut self, group: usize, block: u32);
 
     /// Copies rows of one block to the same offsets of another, for every layer of the group. Both blocks are committed.
@@ -185,11 +216,17 @@ pub trait KvArena: Send {
     /// The device failed; the rows hold nothing of use then.
     fn write_rows(&mut self, rows: &KvRows, bytes: &[u8]) -> Result<(), BackendError>;
 
-    /// Bytes of memory now taken.
+    /// Bytes of the granules in which committed blocks lie, each counted once.
     fn committed_bytes(&self) -> u64;
 
     /// Bytes of address space reserved.
     fn reserved_bytes(&self) -> u64;
+
+    /// Sizes. An arena that keeps nothing warm has no more to say than its two counts.
+    fn memory(&self) -> KvMemoryStats {
+        let (reserved, committed) = (self.reserved_bytes(), self.committed_bytes());
+        KvMemoryStats { reserved, committed, warm: 0, granule: 1, limit: None }
+    }
 
     /// For the backend's own downcast.
     fn as_any_mut(&mut self) -> &mut dyn Any;

@@ -10,7 +10,7 @@ use crate::check::{BatchCheck, BatchError};
 use crate::passes::{self, RewriteError, RewriteReport};
 use crate::place::{self, PlaceError, Placement};
 use crate::plan::Plan;
-use crate::{Batch, Extents, Graph, KvSpec, KvSpecError, Program, VerifyError};
+use crate::{Batch, Extents, Graph, KvMemory, KvSpec, KvSpecError, Program, VerifyError};
 
 /// What is chosen at load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct ExecutorConfig {
     pub extents: Extents,
     /// Names of rewrites that stay off ([`passes::names`]).
     pub rewrites_off: Vec<String>,
+    /// How the KV arena takes its memory.
+    pub kv_memory: KvMemory,
 }
 
 /// Why a program could not be made ready, or a step could not be run.
@@ -155,7 +157,7 @@ impl Executor {
         let head = compile(&program.head, &plans[1])?;
         let hidden = backend.buffer(plans[0].external_bytes[0])?;
         let logits = backend.buffer(plans[1].external_bytes[1])?;
-        let arena = backend.kv_arena(&kv)?;
+        let arena = backend.kv_arena(&kv, config.kv_memory)?;
         let vocabulary = program.head.value(program.head.outputs[0]).width();
         let stats = ExecutorStats {
             graph_builds: 2,

@@ -15,6 +15,7 @@ pub mod executor;
 mod graph;
 pub mod json;
 mod kv;
+mod kv_memory;
 pub mod null;
 mod op;
 pub mod passes;
@@ -30,6 +31,7 @@ pub use dim::{Dim, Extents, Symbol, TensorDesc};
 pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats};
 pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
 pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvSide, KvSpec, KvSpecError};
+pub use kv_memory::{KvGranule, KvMemory, KvMemoryStats};
 pub use null::{NullBackend, NullStats};
 pub use op::{
     Activation, AttentionSpec, EmbedBy, F32Bits, F64Bits, LinearPart, Mask, NormKind, NormSpec, Op,

@@ -15,7 +15,9 @@ use crate::backend::{
     Backend, BackendError, Buffer, Compiled, KvArena, KvRows, LoadedWeights, Support, WeightSource,
 };
 use crate::plan::Plan;
-use crate::{Batch, EVICTED, Graph, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc};
+use crate::{
+    Batch, EVICTED, Graph, KvMemory, KvMemoryStats, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc,
+};
 
 /// Fills one row of logits from the sequence's tokens up to and with the row's own.
 type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
@@ -218,12 +220,13 @@ impl Backend for NullBackend {
         Ok(Box::new(NullWeights(bytes)))
     }
 
-    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError> {
+    fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError> {
         let blocks = spec.groups.iter().zip(&spec.max_blocks);
         let reserved = blocks.map(|(group, &blocks)| u64::from(blocks) * group.bytes_per_block()).sum();
         self.allocate("KV arena", reserved)?;
         let blocks = HashMap::new();
-        Ok(Box::new(NullArena { backend: self.clone(), spec: spec.clone(), blocks, reserved }))
+        let limit = memory.limit;
+        Ok(Box::new(NullArena { backend: self.clone(), spec: spec.clone(), blocks, reserved, limit }))
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {
@@ -289,6 +292,7 @@ struct NullArena {
     spec: KvSpec,
     blocks: HashMap<(usize, u32), Vec<Option<u32>>>,
     reserved: u64,
+    limit: Option<u64>,
 }
 
 impl NullArena {
@@ -356,7 +360,11 @@ impl KvArena for NullArena {
     fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError> {
         let spec = &self.spec.groups[group];
         assert!(block < self.spec.max_blocks[group], "group {group}: block {block} is outside of the arena");
-        self.backend.allocate("KV block", spec.bytes_per_block())?;
+        let (committed, wanted) = (self.committed_bytes(), spec.bytes_per_block());
+        if let Some(limit) = self.limit.filter(|&limit| committed + wanted > limit) {
+            return Err(BackendError::OverKvLimit { limit, committed, wanted });
+        }
+        self.backend.allocate("KV block", wanted)?;
         let empty = vec![None; spec.block_tokens as usize];
         let before = self.blocks.insert((group, block), empty);
         assert!(before.is_none(), "group {group}: block {block} is committed twice");
@@ -408,6 +416,11 @@ impl KvArena for NullArena {
 
     fn reserved_bytes(&self) -> u64 {
         self.reserved
+    }
+
+    fn memory(&self) -> KvMemoryStats {
+        let (reserved, committed) = (self.reserved, self.committed_bytes());
+        KvMemoryStats { reserved, committed, warm: 0, granule: 1, limit: self.limit }
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

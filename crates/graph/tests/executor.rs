@@ -9,14 +9,15 @@ use common::{Family, GEMMA3, LLAMA, ZeroWeights, choice};
 use minfer_graph::null::seeded_logits;
 use minfer_graph::{
     Backend, BackendError, Batch, BatchError, BlockTable, Executor, ExecutorConfig, ExecutorError, Extents,
-    KvGroupBatch, KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
+    KvGroupBatch, KvMemory, KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
 };
 use minfer_tensor::DType;
 
 const EXTENTS: Extents = Extents { tokens: 8, rows: 2, sequences: 2 };
 
 fn config(off: &[&str]) -> ExecutorConfig {
-    ExecutorConfig { extents: EXTENTS, rewrites_off: off.iter().map(ToString::to_string).collect() }
+    let rewrites_off = off.iter().map(ToString::to_string).collect();
+    ExecutorConfig { extents: EXTENTS, rewrites_off, kv_memory: KvMemory::default() }
 }
 
 fn executor(family: Family, backend: &NullBackend) -> Result<Executor, ExecutorError> {
@@ -362,7 +363,7 @@ fn what_does_not_fit_is_an_error_of_the_load() {
     );
     assert!(load(&kv, &source, config(&["x"])).starts_with("unknown rewrite \"x\" (choose from "));
     let extents = Extents { rows: 0, ..EXTENTS };
-    assert!(load(&kv, &source, ExecutorConfig { extents, rewrites_off: vec![] }).contains("at least 1"));
+    assert!(load(&kv, &source, ExecutorConfig { extents, ..config(&[]) }).contains("at least 1"));
 
     let mut other = kv.clone();
     other.groups[0].layers.pop();

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
-use minfer_graph::{Executor, ExecutorConfig, Extents, KvFormat, KvLayout, KvSpec};
+use minfer_graph::{Executor, ExecutorConfig, Extents, KvFormat, KvLayout, KvMemory, KvSpec};
 use minfer_models::{LayerSet, Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
@@ -208,6 +208,7 @@ fn executor(
             sequences: options.n_slots,
         },
         rewrites_off: options.rewrites_off.clone(),
+        kv_memory: KvMemory::default(),
     };
     let weights = model.weights(file.gguf());
     Ok(Executor::new(machine.backend(), model.program.clone(), &weights, kv, config)?)

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use minfer_graph::backend::{Buffer, Compiled, KvArena, LoadedWeights, WeightSource};
 use minfer_graph::plan::Plan;
-use minfer_graph::{Backend, BackendError, Graph, KvSpec, Op, Program, Support, TensorDesc, WeightDesc};
+use minfer_graph::{
+    Backend, BackendError, Graph, KvMemory, KvSpec, Op, Program, Support, TensorDesc, WeightDesc,
+};
 
 use crate::arena::CpuArena;
 use crate::{Isa, Pool};
@@ -73,8 +75,8 @@ impl Backend for CpuBackend {
         Ok(Box::new(CpuWeights::load(program, source, &self.pool)?))
     }
 
-    fn kv_arena(&self, spec: &KvSpec) -> Result<Box<dyn KvArena>, BackendError> {
-        Ok(Box::new(CpuArena::new(spec)?))
+    fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError> {
+        Ok(Box::new(CpuArena::with_memory(spec, memory)?))
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {
