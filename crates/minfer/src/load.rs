@@ -238,7 +238,7 @@ impl Footprint {
         check_counts(options)?;
         let kept = machine.backend().weight_bytes(&model.program);
         let Context { n_ctx, wanted, kv } = context(model, &kept, options)?;
-        let room = Room::of(model, &kept, options);
+        let room = Room::of(model, &kept, wanted, options);
         Ok(Footprint {
             n_ctx,
             wanted_n_ctx: wanted,
@@ -263,7 +263,6 @@ fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context
         model.kv_spec(k_format, v_format, layout, block_tokens, blocks)
     };
     let per_token = geometry(1)?.bytes_per_token() * u64::from(options.n_slots);
-    let room = Room::of(model, kept, options);
     let longest = longest_context(model, &options.model);
     let wanted = match options.n_ctx {
         ContextLength::Fixed(0) | ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
@@ -275,6 +274,7 @@ fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context
         ContextLength::AtMost(most) => most.min(longest),
         ContextLength::Auto => model.context_length(),
     };
+    let room = Room::of(model, kept, wanted, options);
     let n_ctx = match options.n_ctx {
         ContextLength::Fixed(_) => room.check(wanted, per_token)?,
         _ => room.longest(wanted, per_token, options.kv.block_tokens)?,

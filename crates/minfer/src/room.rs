@@ -16,15 +16,16 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// `kept` are the bytes that the backend keeps of each weight.
-    pub(crate) fn of(model: &Model, kept: &[u64], options: &LoadOptions) -> Room {
+    /// `kept` are the bytes that the backend keeps of each weight, `n_ctx` the positions that are wanted: a forward has no
+    /// more tokens than all sequences together.
+    pub(crate) fn of(model: &Model, kept: &[u64], n_ctx: u32, options: &LoadOptions) -> Room {
         let numbers = &model.hyperparams;
         Room {
             weights: kept.iter().sum(),
             // Hidden rows, the widest pair of rows of a layer, their 8-bit images.
             per_batch_token: 4 * u64::from(numbers.width) * 3 + 4 * u64::from(numbers.feed_forward) * 4,
             logits: 4 * u64::from(numbers.vocab) * u64::from(options.head_rows),
-            n_batch: u64::from(options.n_batch),
+            n_batch: u64::from(options.n_batch.min(n_ctx.saturating_mul(options.n_slots))),
             limit: options.memory_limit,
             // Where the operating system does not tell, it refuses by itself when memory is taken.
             free: available_memory().unwrap_or(u64::MAX),

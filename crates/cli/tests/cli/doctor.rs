@@ -94,6 +94,8 @@ fn what_a_run_with_these_flags_would_take() {
     assert_eq!((&whole["kv_bytes"], &short["kv_bytes"]), (&(512 * 512).into(), &(100 * 512).into()));
     assert_eq!(as_set(&["-c", "100", "--cache-type", "f32"])["kv_bytes"], 200 * 512);
     assert!(as_set(&["-b", "8"])["workspace_bytes"].as_u64() < whole["workspace_bytes"].as_u64());
+    // No forward has more tokens than there are positions.
+    assert_eq!(as_set(&["-b", "65536"]), whole);
     // A limit that leaves room for 64 positions: what doctor says is what a run does.
     let limit = whole["bytes"].as_u64().unwrap() - 448 * 512;
     let flags = ["--memory-limit", &limit.to_string()];

@@ -141,7 +141,7 @@ fn settings_that_do_not_fit_are_one_line() {
         (&["-c", "100000"][..], &["100000", "512", "--rope-scaling"][..]),
         (&["--memory-limit", "10k"], &["not enough memory", "try a smaller model", "--memory-limit"]),
         (
-            &["--memory-limit", "2M", "-b", "65536"],
+            &["--memory-limit", "1500k", "-b", "65536"],
             &["not enough memory", "try a smaller --n-batch (-b), or"],
         ),
         (&["--override-kv", "llama.blok_count=int:3"], &["llama.blok_count", "llama.block_count"]),
