@@ -91,13 +91,16 @@ fn check(tokenizer: &Tokenizer, keeps_bytes: bool, input: &Input) {
     let options = EncodeOptions { add_special: input.add_special, parse_special: input.parse_special };
     let shown = DecodeOptions { show_special: true };
     for text in &input.texts {
-        let encoded = tokenizer.encode_bytes(text, options);
+        let Ok(encoded) = tokenizer.encode_bytes(text, options) else {
+            assert!(!keeps_bytes);
+            continue;
+        };
         assert!(encoded.iter().all(|&id| (id as usize) < tokenizer.vocab_len()));
         if keeps_bytes && !input.add_special {
             assert_eq!(tokenizer.decode_bytes(&encoded, shown), *text);
         }
         if let Ok(text) = std::str::from_utf8(text) {
-            assert_eq!(tokenizer.encode(text, options), encoded);
+            assert_eq!(tokenizer.encode(text, options), Ok(encoded));
         }
     }
     tokenizer.decode(&input.ids, DecodeOptions::default());
@@ -146,6 +149,10 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
         }
     }
     spec.merges.extend(input.raw_merges.iter().cloned());
+    // Half of them: others are refused where scores are read.
+    if input.way % 32 == 0 {
+        spec.scores.resize(spec.tokens.len(), 0.0);
+    }
     let id = |at: usize| input.named[at].map(u32::from);
     (spec.bos, spec.eos, spec.eot, spec.eom, spec.unk, spec.pad) = (id(0), id(1), id(2), id(3), id(4), id(5));
     (spec.add_bos, spec.add_eos) = (input.add[0], input.add[1]);

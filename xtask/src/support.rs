@@ -8,7 +8,7 @@ use minfer_hub::CATALOG;
 use minfer_models::FAMILIES;
 use minfer_tensor::DType;
 use minfer_testkit::synthetic::{self, Value};
-use minfer_text::{BUILTIN_TEMPLATES, TOKENIZER_MODELS};
+use minfer_text::{BUILTIN_TEMPLATES, PRE_TOKENIZERS, TOKENIZER_MODELS};
 
 use crate::workspace;
 
@@ -95,6 +95,11 @@ fn tokenizers() -> String {
     for (name, what) in TOKENIZER_MODELS {
         row(&mut text, &[name, what]);
     }
+    let names: Vec<String> = PRE_TOKENIZERS.iter().map(|info| format!("`{}`", info.name)).collect();
+    text.push_str(&format!(
+        "\nPre-tokenizers of `gpt2` by name (`tokenizer.ggml.pre`, `--tokenizer-pre`): {}.\n",
+        names.join(", ")
+    ));
     text
 }
 

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
 
     let start = Instant::now();
-    let ids = tokenizer.encode(&text, EncodeOptions::default());
+    let ids = tokenizer.encode(&text, EncodeOptions::default())?;
     let encoded = start.elapsed();
     println!("{} bytes encoded to {} ids in {encoded:.3?}", text.len(), ids.len());
 

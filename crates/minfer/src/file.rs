@@ -5,7 +5,7 @@ use minfer_models::{Model, ModelOptions};
 use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, PreTokenizerInfo, Tokenizer, builtin_template};
 
 use crate::LoadError;
-use crate::vocabulary::{CHAT_TEMPLATE, tokenizer_spec};
+use crate::vocabulary::{CHAT_TEMPLATE, Fault, tokenizer_spec};
 
 /// A chat template in place of a file's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,12 +63,14 @@ impl ModelFile {
     /// # Errors
     /// The file has none that this build knows, or one that is not sound.
     pub fn tokenizer(&self, pre: Option<&str>) -> Result<Tokenizer, LoadError> {
+        let unsound = |cause| LoadError::Tokenizer { path: self.name(), cause };
         // A name that was given is checked also where the file's family has no use for it.
-        pre.map(PreTokenizerInfo::named)
-            .transpose()
-            .map_err(|cause| LoadError::Tokenizer { path: self.name(), cause })?;
-        let spec = tokenizer_spec(self.file.metadata(), pre)?;
-        Tokenizer::new(spec).map_err(|cause| LoadError::Tokenizer { path: self.name(), cause })
+        pre.map(PreTokenizerInfo::named).transpose().map_err(unsound)?;
+        let spec = tokenizer_spec(self.file.metadata(), pre).map_err(|fault| match fault {
+            Fault::File(error) => LoadError::File(error),
+            Fault::Vocabulary(cause) => unsound(cause),
+        })?;
+        Tokenizer::new(spec).map_err(unsound)
     }
 
     /// The file's own chat template, or the one given in its place; `None` where there is neither.

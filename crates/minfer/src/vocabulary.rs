@@ -1,27 +1,45 @@
 //! A file's tokenizer metadata as the plain description that the text crate takes.
 
-use minfer_formats::gguf::{GgufError, Metadata, Value};
-use minfer_text::{TokenType, TokenizerSpec};
+use minfer_formats::gguf::{GgufError, Metadata};
+use minfer_text::{TokenType, TokenizerError, TokenizerSpec};
 
 /// Key of the model's own chat template.
 pub(crate) const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
+/// What keeps a file's keys from being a vocabulary.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// A key has another type than its meaning needs.
+    File(GgufError),
+    /// The lists do not fit each other, or hold numbers that mean nothing.
+    Vocabulary(TokenizerError),
+}
+
+impl From<GgufError> for Fault {
+    fn from(error: GgufError) -> Fault {
+        Fault::File(error)
+    }
+}
+
 /// Reads the `tokenizer.ggml.*` keys. `pre` takes the place of the file's pre-tokenizer name.
 ///
 /// # Errors
-/// A key has another type than its meaning needs.
-pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Result<TokenizerSpec, GgufError> {
+/// A key has another type than its meaning needs, a token has a type that there is not, or a list that describes tokens
+/// has another length than the list of tokens.
+pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Result<TokenizerSpec, Fault> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let string = |name: &str| metadata.string(&key(name));
     let id = |name: &str| metadata.u32(&key(name));
     let owned = |strings: Vec<&str>| strings.into_iter().map(str::to_owned).collect();
-    let types = metadata.i32_array(&key("token_type"))?.unwrap_or_default();
+    let tokens: Vec<String> = metadata.strings(&key("tokens"))?.map(owned).unwrap_or_default();
+    let types = per_token("token_type", tokens.len(), metadata.i32_array(&key("token_type"))?)?;
+    let scores = per_token("scores", tokens.len(), metadata.f32_array(&key("scores"))?)?;
     let mut spec = TokenizerSpec {
         model: string("model")?.unwrap_or_default().to_owned(),
         pre: pre.or(string("pre")?).unwrap_or("default").to_owned(),
-        tokens: metadata.strings(&key("tokens"))?.map(owned).unwrap_or_default(),
-        token_types: types.into_iter().map(token_type).collect(),
-        scores: metadata.f32_array(&key("scores"))?.unwrap_or_default(),
+        tokens,
+        token_types: token_types(&types)?,
+        scores,
         merges: metadata.strings(&key("merges"))?.map(owned).unwrap_or_default(),
         bos: id("bos_token_id")?,
         eos: id("eos_token_id")?,
@@ -39,43 +57,33 @@ pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Resul
         precompiled_charsmap: charsmap(metadata, &key("precompiled_charsmap"))?,
         ..TokenizerSpec::default()
     };
-    mark_stripping(metadata, &mut spec)?;
+    let name = metadata.string("general.name")?.unwrap_or_default();
+    spec.mark_stripping(name, metadata.string("general.architecture")?.unwrap_or_default());
     Ok(spec)
 }
 
-/// The bytes of a table that is stored as an array of bytes, signed or not.
-fn charsmap(metadata: Metadata<'_>, key: &str) -> Result<Vec<u8>, GgufError> {
-    let Some(array) = metadata.array(key)? else { return Ok(Vec::new()) };
-    let byte = |value: Value<'_>| match value {
-        Value::U8(byte) => Some(byte),
-        Value::I8(byte) => Some(byte.cast_unsigned()),
-        _ => None,
-    };
-    Ok(array.iter().filter_map(byte).collect())
-}
-
-/// Marks the tokens that take white space with them. Files do not say which; the models that need it are known by name.
-fn mark_stripping(metadata: Metadata<'_>, spec: &mut TokenizerSpec) -> Result<(), GgufError> {
-    let name = metadata.string("general.name")?.unwrap_or_default().to_ascii_lowercase();
-    let family = metadata.string("general.architecture")?.unwrap_or_default();
-    let ids = |wanted: &dyn Fn(usize, &str) -> bool| {
-        let tokens = spec.tokens.iter().enumerate().filter(|(id, text)| wanted(*id, text));
-        tokens.map(|(id, _)| id as u32).collect::<Vec<_>>()
-    };
-    if spec.pre.starts_with("jina-v2-") || ["nomic-bert-moe", "jina-bert-v3"].contains(&family) {
-        spec.left_stripping = ids(&|_, text| text == "<mask>");
-    } else if name.contains("modern-bert") {
-        spec.left_stripping = ids(&|_, text| text == "[MASK]");
-    } else if name.contains("phi-3") || name.contains("phi3") {
-        let plain =
-            |id: usize| matches!(spec.token_types.get(id), None | Some(TokenType::Normal | TokenType::Byte));
-        let kept = ["<unk>", "<s>", "<|endoftext|>"];
-        spec.right_stripping = ids(&|id, text| text == "</s>" || !plain(id) && !kept.contains(&text));
+/// The entries of a list that describes tokens, one for each, or none where the file has no such list.
+fn per_token<T>(key: &'static str, tokens: usize, list: Option<Vec<T>>) -> Result<Vec<T>, Fault> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    if list.len() != tokens {
+        let entries = list.len();
+        return Err(Fault::Vocabulary(TokenizerError::EntryCount { key, entries, tokens }));
     }
-    Ok(())
+    Ok(list)
 }
 
-/// Files hold numbers of other engines' making; one that has no meaning here is text like any other.
-fn token_type(number: i32) -> TokenType {
-    TokenType::from_gguf(i64::from(number)).unwrap_or_default()
+fn token_types(numbers: &[i32]) -> Result<Vec<TokenType>, Fault> {
+    let token_type = |(id, number): (usize, &i32)| {
+        let number = i64::from(*number);
+        TokenType::from_gguf(number).ok_or(TokenizerError::UnknownType { id: id as u32, number })
+    };
+    numbers.iter().enumerate().map(token_type).collect::<Result<_, _>>().map_err(Fault::Vocabulary)
+}
+
+/// The bytes of a table that is stored as an array of bytes, signed or not.
+fn charsmap(metadata: Metadata<'_>, key: &str) -> Result<Vec<u8>, Fault> {
+    let bytes = metadata.i32_array(key)?.unwrap_or_default();
+    let byte = |number: i32| u8::try_from(number).or(i8::try_from(number).map(i8::cast_unsigned));
+    let malformed = |_| Fault::Vocabulary(TokenizerError::MalformedCharsmap);
+    bytes.into_iter().map(byte).collect::<Result<_, _>>().map_err(malformed)
 }

@@ -18,10 +18,10 @@
 //!
 //! let spec = TokenizerSpec::byte_level("gpt-2", &["h e", "he y"]);
 //! let tokenizer = Tokenizer::new(spec)?;
-//! let ids = tokenizer.encode("hey", EncodeOptions::default());
+//! let ids = tokenizer.encode("hey", EncodeOptions::default())?;
 //! assert_eq!(ids.len(), 1);
 //! assert_eq!(tokenizer.token_bytes(ids[0]), b"hey");
-//! # Ok::<(), minfer_text::TokenizerError>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,6 @@ pub use template::{
     BUILTIN_TEMPLATES, ChatTemplate, Message, RenderInput, TemplateError, builtin_template, encode_chat,
 };
 pub use tokenizer::{
-    Alphabet, DecodeOptions, EncodeOptions, PRE_TOKENIZERS, PreTokenizerInfo, TOKENIZER_MODELS, TokenType,
-    Tokenizer, TokenizerError, TokenizerSpec,
+    Alphabet, DecodeOptions, EncodeError, EncodeOptions, PRE_TOKENIZERS, PreTokenizerInfo, TOKENIZER_MODELS,
+    TokenType, Tokenizer, TokenizerError, TokenizerSpec,
 };

@@ -7,12 +7,13 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use crate::output;
 
+/// The most bytes of a text that is read as a whole.
+const MOST_BYTES: u64 = 256 << 20;
+
 /// All of stdin as text.
 pub(super) fn stdin_text() -> Result<String> {
     say_that_stdin_is_read();
-    let mut bytes = Vec::new();
-    std::io::stdin().lock().read_to_end(&mut bytes).context("stdin")?;
-    text("stdin", bytes)
+    text("stdin", std::io::stdin().lock())
 }
 
 /// All of a file as text; `-` is stdin.
@@ -24,10 +25,15 @@ pub(super) fn file_text(path: &Path) -> Result<String> {
     if path.is_dir() {
         bail!("{name} is a folder; a file of text is needed");
     }
-    text(&name, std::fs::read(path).with_context(|| name.clone())?)
+    text(&name, std::fs::File::open(path).with_context(|| name.clone())?)
 }
 
-fn text(name: &str, bytes: Vec<u8>) -> Result<String> {
+fn text(name: &str, from: impl Read) -> Result<String> {
+    let mut bytes = Vec::new();
+    from.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(|| name.to_owned())?;
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!("{name} has more than {MOST_BYTES} bytes; longer texts are not read as a whole");
+    }
     String::from_utf8(bytes).map_err(|error| {
         anyhow!("{name} is not UTF-8 text: byte {} does not fit", error.utf8_error().valid_up_to())
     })

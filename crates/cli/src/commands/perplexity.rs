@@ -21,7 +21,7 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
         options.n_ctx = ContextLength::AtMost(args.window + 1);
     }
     let (_, loaded) = loading::load(found, &args.context, &options)?;
-    let ids = loaded.tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false });
+    let ids = loaded.tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
     let bos = loaded.tokenizer.bos().filter(|_| loaded.tokenizer.adds_bos());
     let engine = loaded.into_engine()?;
     let window = args.window as usize;

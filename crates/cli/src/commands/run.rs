@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{Engine, Request};
-use minfer::text::{ChatTemplate, EncodeOptions, Message, RenderInput, encode_chat};
+use minfer::text::{ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, encode_chat};
 use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 
 use super::answer::{self, Answer};
@@ -86,13 +86,14 @@ fn template_choice(given: &str) -> Result<TemplateChoice> {
 
 /// The prompt as ids: through the chat template, or as it is.
 fn request(args: &RunArgs, loaded: &Loaded, prompt: &str) -> Result<Request> {
+    check_length(loaded, prompt)?;
     let ids = match &loaded.template {
         Some(template) if !args.raw => chat_ids(args, loaded, template, prompt)?,
         template => {
             if template.is_none() && !args.raw {
                 say_that_there_is_no_template(args)?;
             }
-            loaded.tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: true })
+            loaded.tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: true })?
         }
     };
     Ok(Request {
@@ -105,6 +106,16 @@ fn request(args: &RunArgs, loaded: &Loaded, prompt: &str) -> Result<Request> {
     })
 }
 
+/// Refuses a prompt that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
+fn check_length(loaded: &Loaded, prompt: &str) -> Result<()> {
+    let (fewest, most) = (loaded.tokenizer.fewest_ids(prompt.trim().len()), loaded.n_ctx);
+    if fewest > most as usize {
+        let bytes = prompt.len();
+        bail!("the prompt of {bytes} bytes has at least {fewest} tokens; the context has {most} positions");
+    }
+    Ok(())
+}
+
 fn chat_ids(args: &RunArgs, loaded: &Loaded, template: &ChatTemplate, prompt: &str) -> Result<Vec<u32>> {
     let system = args.system.iter().map(|text| Message::new("system", text.as_str()));
     let input = RenderInput {
@@ -113,8 +124,10 @@ fn chat_ids(args: &RunArgs, loaded: &Loaded, template: &ChatTemplate, prompt: &s
         variables: args.chat_template_kwargs.clone().unwrap_or_default(),
         ..RenderInput::default()
     };
-    let ids = encode_chat(&loaded.tokenizer, template, &input);
-    let ids = ids.context("the chat template refuses the conversation")?;
+    let ids = encode_chat(&loaded.tokenizer, template, &input).map_err(|error| match error {
+        TemplateError::Encode(error) => error.into(),
+        error => anyhow::Error::new(error).context("the chat template refuses the conversation"),
+    })?;
     if ids.is_empty() {
         bail!(
             "the chat template makes nothing of the conversation; --chat-template gives another, --raw does without"

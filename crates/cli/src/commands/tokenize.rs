@@ -14,14 +14,14 @@ pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
     let options = EncodeOptions { add_special: args.add_special, parse_special: !args.no_parse_special };
     if args.jsonl {
-        return output::answer(|out| lines(&tokenizer, options, out));
+        return output::answer(|out| lines(tokenizer, options, out));
     }
     let text = args.text.clone().map_or_else(input::stdin_text, Ok)?;
-    let ids = tokenizer.encode(&text, options);
+    let ids = tokenizer.encode(&text, options)?;
     output::answer(|out| {
         if args.json {
-            writeln!(out, "{}", serde_json::to_string(&ids)?)?;
-            return Ok(());
+            serde_json::to_writer(&mut *out, &ids)?;
+            return Ok(writeln!(out)?);
         }
         for id in ids {
             writeln!(out, "{id:>7}  {:?}", tokenizer.piece(id))?;
@@ -38,14 +38,14 @@ struct Line {
     parse_special: Option<bool>,
 }
 
-fn lines(tokenizer: &Tokenizer, default: EncodeOptions, out: &mut dyn Write) -> Result<()> {
-    lines::answer_each(out, |line, answer| {
-        let line: Line = serde_json::from_str(line)?;
+fn lines(tokenizer: Tokenizer, default: EncodeOptions, out: &mut dyn Write) -> Result<()> {
+    lines::answer_each(out, move |line, answer| {
+        let line: Line = lines::object(line, r#"{"text": "hi"}"#)?;
         let options = EncodeOptions {
             add_special: line.add_special.unwrap_or(default.add_special),
             parse_special: line.parse_special.unwrap_or(default.parse_special),
         };
-        let ids = tokenizer.encode(&line.text, options);
+        let ids = tokenizer.encode(&line.text, options)?;
         answer.push_str("{\"ids\":");
         answer.push_str(&serde_json::to_string(&ids)?);
         answer.push_str("}\n");
@@ -59,9 +59,9 @@ struct IdsLine {
     ids: Vec<u32>,
 }
 
-fn id_lines(tokenizer: &Tokenizer, options: DecodeOptions, out: &mut dyn Write) -> Result<()> {
-    lines::answer_each(out, |line, answer| {
-        let IdsLine { ids } = serde_json::from_str(line)?;
+fn id_lines(tokenizer: Tokenizer, options: DecodeOptions, out: &mut dyn Write) -> Result<()> {
+    lines::answer_each(out, move |line, answer| {
+        let IdsLine { ids } = lines::object(line, r#"{"ids": [1, 2]}"#)?;
         input::check_ids(&ids, tokenizer.vocab_len())?;
         answer.push_str("{\"text\":");
         answer.push_str(&serde_json::to_string(&tokenizer.decode(&ids, options))?);
@@ -75,7 +75,7 @@ pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
     let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
     let options = DecodeOptions { show_special: !args.hide_special };
     if args.jsonl {
-        return output::answer(|out| id_lines(&tokenizer, options, out));
+        return output::answer(|out| id_lines(tokenizer, options, out));
     }
     let ids = if args.ids.is_empty() { input::stdin_ids()? } else { args.ids.clone() };
     input::check_ids(&ids, tokenizer.vocab_len())?;

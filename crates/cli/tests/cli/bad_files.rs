@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use minfer_testkit::synthetic::Family;
+use minfer_testkit::synthetic::{Family, ModelFile, Value};
 
 use crate::place::{Place, has};
 
@@ -73,5 +73,87 @@ fn huge_numbers_in_metadata_are_refused_in_little_memory() {
         let script = "ulimit -v 4194304; exec \"$0\" \"$@\"";
         run.command.args(["-c", script, env!("CARGO_BIN_EXE_minfer"), "run", "huge.gguf", "p", "--raw"]);
         has(&run.failure(), &["huge.gguf"]);
+    }
+}
+
+/// What a vocabulary lost or what was put into it, and words of the message.
+type Damage<'a> = (&'a str, Option<Value>, &'a [&'a str]);
+
+/// Tokens of the tiny model's vocabulary.
+const TOKENS: usize = 269;
+
+#[test]
+fn damaged_vocabularies_are_refused_in_one_line_that_names_the_key() {
+    let scores = |damage: &dyn Fn(&mut Vec<f32>)| {
+        let mut scores = vec![-1.0; TOKENS];
+        damage(&mut scores);
+        Some(Value::F32s(scores))
+    };
+    let types = |number| Some(Value::I32s([vec![1; TOKENS - 1], vec![number]].concat()));
+    let text = |text: &str| Some(Value::Text(text.to_owned()));
+    let cases: &[(&str, &[Damage<'_>])] = &[
+        (
+            "gpt2",
+            &[
+                ("merges", None, &["merges", "token 256", "9 others"]),
+                ("merges", Some(Value::Texts(vec![])), &["merges", "token 256"]),
+                ("token_type", types(0), &["token_type", "token 268", "type 0"]),
+                ("token_type", types(7), &["token_type", "token 268", "type 7"]),
+                ("token_type", types(-1), &["token_type", "token 268", "type -1"]),
+                ("token_type", Some(Value::I32s(vec![])), &["token_type", "0 entries", "269 tokens"]),
+                ("token_type", Some(Value::I32s(vec![1; 270])), &["token_type", "270 entries", "269 tokens"]),
+                ("token_type", text("normal"), &["token_type", "string"]),
+                ("scores", scores(&|scores| scores.truncate(268)), &["scores", "268 entries", "269 tokens"]),
+                ("scores", Some(Value::F32s(vec![])), &["scores", "0 entries", "269 tokens"]),
+                ("precompiled_charsmap", Some(Value::I32s(vec![256])), &["precompiled_charsmap"]),
+            ],
+        ),
+        (
+            "llama",
+            &[
+                ("scores", None, &["scores is missing", "269 tokens"]),
+                ("scores", scores(&|scores| scores.push(0.0)), &["scores", "270 entries", "269 tokens"]),
+                ("scores", scores(&|scores| scores[7] = f32::NAN), &["scores", "token 7", "NaN"]),
+                ("scores", scores(&|scores| scores[0] = f32::INFINITY), &["scores", "token 0", "inf"]),
+                ("scores", scores(&|_| {}), &["no token for the bytes", "0x00", "unknown_token_id"]),
+            ],
+        ),
+        (
+            "t5",
+            &[
+                ("scores", None, &["scores is missing", "269 tokens"]),
+                (
+                    "scores",
+                    scores(&|scores| scores[268] = f32::NEG_INFINITY),
+                    &["scores", "token 268", "-inf"],
+                ),
+                ("scores", scores(&|_| {}), &["unknown_token_id is missing"]),
+            ],
+        ),
+        ("bert", &[("merges", None, &["unknown_token_id is missing"])]),
+        ("gemma4", &[("add_bos_token", None, &["no token for the bytes", "0x00", "unknown_token_id"])]),
+        ("rwkv", &[("merges", None, &["no token for the bytes", "0x00", "unknown_token_id"])]),
+    ];
+    let place = Place::new();
+    for (model, damages) in cases {
+        for (key, value, words) in *damages {
+            let mut file = Family::Llama.model();
+            file.set("tokenizer.ggml.model", *model);
+            put(&mut file, &format!("tokenizer.ggml.{key}"), value.clone());
+            place.write("bad.gguf", file.to_bytes());
+            for command in [&["tokenize", "bad.gguf", "p"][..], &["run", "bad.gguf", "p", "--raw"]] {
+                let message = place.minfer(command).failure();
+                has(&message, &["bad.gguf"]);
+                has(&message, words);
+            }
+        }
+    }
+}
+
+fn put(file: &mut ModelFile, key: &str, value: Option<Value>) {
+    match value {
+        Some(value) => file.set(key, value),
+        None if file.metadata.iter().any(|(name, _)| name == key) => file.unset(key),
+        None => {}
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use minfer_testkit::synthetic::{self, Family};
 use serde_json::Value;
@@ -76,12 +76,17 @@ impl Run {
         self
     }
 
+    /// Starts it, all its streams piped and nothing written to it.
+    pub(crate) fn start(mut self) -> Child {
+        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.spawn().expect("started")
+    }
+
     /// Runs it to its end.
     pub(crate) fn output(mut self) -> Output {
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.command.spawn().expect("started");
-        let mut stdin = child.stdin.take().expect("piped");
         let input = std::mem::take(&mut self.stdin);
+        let mut child = self.start();
+        let mut stdin = child.stdin.take().expect("piped");
         // One that does not read its stdin may end before all is written.
         let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let output = child.wait_with_output().expect("waited for");

@@ -1,6 +1,6 @@
 //! `minfer run`.
 
-use minfer_testkit::synthetic::Family;
+use minfer_testkit::synthetic::{self, Family};
 use serde_json::Value;
 
 use crate::place::{Place, has};
@@ -21,6 +21,19 @@ fn text_and_json_agree() {
     assert_eq!(answer["usage"]["completion_tokens"], ids.len());
     assert_eq!(answer["usage"]["prompt_tokens"], answer["timings"]["prompt_n"]);
     assert!(["length", "stop"].contains(&answer["finish_reason"].as_str().unwrap()));
+}
+
+#[test]
+fn a_beginning_that_is_typed_is_not_added_again() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    model.set("tokenizer.ggml.add_bos_token", synthetic::Value::Bool(true));
+    place.write("tiny.gguf", model.to_bytes());
+    let tokens = |prompt: &str| {
+        let words = ["run", "tiny.gguf", prompt, "--raw", "--json", "-n", "1"];
+        place.minfer(&words).json()["usage"]["prompt_tokens"].as_u64()
+    };
+    assert_eq!(["the", "<|bos|>the", "<|bos|><|bos|>the"].map(tokens), [Some(2), Some(2), Some(3)]);
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! `minfer tokenize` and `minfer detokenize`.
 
+use std::io::{BufRead, BufReader, Write};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use minfer_testkit::synthetic::Family;
 use serde_json::json;
 
@@ -77,6 +81,70 @@ fn many_lines_keep_their_order_up_to_the_first_that_fails() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), ids, "what came before is answered");
     has(&String::from_utf8(output.stderr).unwrap(), &["line 20001 of stdin", "expected a string"]);
+}
+
+/// A program that waits for an answer before it writes its next line gets one.
+#[test]
+fn lines_are_answered_while_stdin_stays_open() {
+    let place = Place::with(Family::Llama);
+    let mut child = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).start();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (sender, answers) = channel();
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+    });
+    for (line, answer) in [("{\"text\":\"the\"}\n", "{\"ids\":[257]}"), ("{\"text\":\"\"}\n", "{\"ids\":[]}")]
+    {
+        input.write_all(line.as_bytes()).unwrap();
+        assert_eq!(answers.recv_timeout(Duration::from_secs(60)).unwrap(), answer);
+    }
+    input.write_all(b"{\"text\":1}\n").unwrap();
+    // Stdin is still open, and the failure ends the program.
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn lines_that_are_no_objects_are_refused_with_one_place() {
+    let place = Place::with(Family::Llama);
+    let failure = |command: &str, line: &str| {
+        place.minfer(&[command, "tiny.gguf", "--jsonl"]).stdin(format!("\n{line}\n")).failure()
+    };
+    for line in ["[\"the\"]", "[\"the\",true,false]", "\"the\"", "1", "null", "hello"] {
+        let message = failure("tokenize", line);
+        has(&message, &["line 2 of stdin: not a JSON object", "{\"text\": \"hi\"}"]);
+        assert_eq!(message.matches("line").count(), 1, "{message}");
+    }
+    has(&failure("detokenize", "[[1,2]]"), &["line 2 of stdin: not a JSON object", "{\"ids\": [1, 2]}"]);
+    for (line, words) in [
+        ("{\"text\":1}", "line 2 of stdin: column 9: invalid type"),
+        ("{\"text\":\"the\"", "line 2 of stdin: column 13: EOF"),
+        ("{}", "line 2 of stdin: column 2: missing field `text`"),
+    ] {
+        let message = failure("tokenize", line);
+        has(&message, &[words]);
+        assert_eq!(message.matches("line").count(), 1, "{message}");
+    }
+    let broken = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(b"{\"text\":\"\xff\"}\n");
+    has(&broken.failure(), &["line 1 of stdin: not UTF-8 text: byte 9"]);
+}
+
+#[test]
+fn a_line_that_is_far_too_long_is_refused() {
+    let place = Place::with(Family::Llama);
+    let line = format!("{{\"text\":\"the\"}}\n{{\"text\":\"{}\"}}", "a".repeat(17 << 20));
+    let output = place.minfer(&["tokenize", "tiny.gguf", "--jsonl"]).stdin(line).output();
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(1), &b"{\"ids\":[257]}\n"[..]));
+    has(&String::from_utf8(output.stderr).unwrap(), &["line 2 of stdin", "more than 16777216 bytes"]);
+}
+
+#[test]
+fn a_word_that_no_context_could_hold_is_refused_with_numbers() {
+    let place = Place::with(Family::Llama);
+    let word = "a".repeat(9 << 20);
+    let tokenized = place.minfer(&["tokenize", "tiny.gguf", "--json"]).stdin(&word).failure();
+    has(&tokenized, &["a word of 9437184 bytes", "at most 8388608"]);
+    let run = place.minfer(&["run", "tiny.gguf", "--raw"]).stdin(&word).failure();
+    has(&run, &["the prompt of 9437184 bytes has at least", "the context has"]);
 }
 
 #[test]

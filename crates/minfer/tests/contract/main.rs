@@ -162,7 +162,7 @@ fn real(file: &str, scalar_positions: usize) {
     let file = ModelFile::open(&std::path::Path::new(&folder).join(file)).expect("the test model");
     let tokenizer = file.tokenizer(None).expect("a tokenizer");
     let text = include_str!("../../../../LICENSE-APACHE");
-    let mut prompt = tokenizer.encode(text, minfer::text::EncodeOptions::default());
+    let mut prompt = tokenizer.encode(text, minfer::text::EncodeOptions::default()).unwrap();
     prompt.truncate(POSITIONS);
     assert_eq!(prompt.len(), POSITIONS);
     let best = Variant { isa: Isa::best(), ..Variant::PLAIN };

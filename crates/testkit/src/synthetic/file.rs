@@ -24,6 +24,8 @@ pub enum Value {
     I32s(Vec<i32>),
     /// Type 9 of type 4.
     U32s(Vec<u32>),
+    /// Type 9 of type 6.
+    F32s(Vec<f32>),
     /// Type 9 of type 7.
     Bools(Vec<bool>),
     /// Type 9 of type 8.
@@ -236,6 +238,10 @@ fn put_value(out: &mut Vec<u8>, value: &Value) {
         }
         Value::I32s(numbers) => {
             list(out, 5, numbers.len());
+            numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
+        }
+        Value::F32s(numbers) => {
+            list(out, 6, numbers.len());
             numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
         }
         Value::U32s(numbers) => {

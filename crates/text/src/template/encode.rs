@@ -52,7 +52,7 @@ const REASONING_MARKS: &[&str] = &[
 ///
 /// # Errors
 ///
-/// Those of [`ChatTemplate::render`].
+/// Those of [`ChatTemplate::render`] and [`Tokenizer::encode`].
 pub fn encode_chat(
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
@@ -64,7 +64,7 @@ pub fn encode_chat(
         .ok_or(TemplateError::NoPrivateCharacter)?;
     let breaker = Breaker { specials, mark };
     let rendering = template.render_mapped(input, &breaker, template.shape())?;
-    Ok(tokenizer.encode_marked(&rendering, mark))
+    Ok(tokenizer.encode_marked(&rendering, mark)?)
 }
 
 /// The characters of the two private-use planes that occur neither in the

@@ -24,6 +24,7 @@ use std::sync::OnceLock;
 
 use minijinja::{Environment, ErrorKind, Value};
 
+use crate::EncodeError;
 use message::{Identity, Shape, TextMapper};
 
 /// A compiled chat template.
@@ -196,6 +197,9 @@ pub enum TemplateError {
     /// There is no last message, or the template does not print its content.
     #[error("the last message has no content in the prompt that could be continued")]
     NothingToContinue,
+    /// The rendering has no ids.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// The conversation uses every private-use character of Unicode.
     #[error("the conversation leaves no private-use character free")]
     NoPrivateCharacter,

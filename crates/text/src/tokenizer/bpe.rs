@@ -77,7 +77,7 @@ impl<'a> Merger<'a> {
         if self.ids.len() <= SCAN_LIMIT {
             self.merge_by_scan();
         } else {
-            self.ids = merge_by_heap(self.merges, &self.ids);
+            merge_by_heap(self.merges, &mut self.ids);
         }
         out.extend(self.ids.iter().filter(|&&id| id != NO_TOKEN));
     }
@@ -108,75 +108,77 @@ fn lowest(pairs: &[Option<Merge>]) -> Option<(usize, Merge)> {
 }
 
 /// The same merges in the same order for words of any length, in
-/// `n log n` steps: a heap of candidate pairs over a linked list of tokens.
-fn merge_by_heap(merges: &Merges, ids: &[u32]) -> Vec<u32> {
-    let mut list = LinkedTokens::new(ids);
-    let pair_at = |list: &LinkedTokens, left: usize| {
-        let right = list.next(left)?;
-        merges.get(list.ids[left], list.ids[right])
+/// `n log n` steps: a heap of candidate pairs over tokens that know their
+/// neighbours.
+fn merge_by_heap(merges: &Merges, ids: &mut Vec<u32>) {
+    let mut line = Line::new(ids);
+    let pair_at = |line: &Line<'_>, left: u32| {
+        let right = line.next(left)?;
+        merges.get(line.id(left)?, line.id(right)?)
     };
-    let candidate = |list: &LinkedTokens, left: usize| {
-        let merge = pair_at(list, left)?;
-        Some(Reverse((merge.rank, left)))
+    let candidate = |line: &Line<'_>, left: u32| {
+        let merge = pair_at(line, left)?;
+        Some(Reverse(u64::from(merge.rank) << 32 | u64::from(left)))
     };
-    let first = (0..ids.len()).filter_map(|left| candidate(&list, left));
-    let mut heap: BinaryHeap<_> = first.collect();
-    while let Some(Reverse((rank, left))) = heap.pop() {
+    let mut heap = BinaryHeap::with_capacity(line.len() as usize);
+    heap.extend((0..line.len()).filter_map(|left| candidate(&line, left)));
+    while let Some(Reverse(entry)) = heap.pop() {
+        let (rank, left) = ((entry >> 32) as u32, entry as u32);
         // An entry is stale when another pair stands at its place by now; then
         // another entry stands for that pair.
-        let Some(merge) = pair_at(&list, left).filter(|merge| merge.rank == rank) else {
+        let Some(merge) = pair_at(&line, left).filter(|merge| merge.rank == rank) else {
             continue;
         };
-        list.merge(left, merge.id);
-        heap.extend(list.previous(left).and_then(|before| candidate(&list, before)));
-        heap.extend(candidate(&list, left));
+        line.merge(left, merge.id);
+        heap.extend(line.previous(left).and_then(|before| candidate(&line, before)));
+        heap.extend(candidate(&line, left));
     }
-    list.into_ids()
+    ids.retain(|&id| id != NO_TOKEN);
 }
 
-/// Tokens that can be joined with their right neighbour in constant time.
-struct LinkedTokens {
-    ids: Vec<u32>,
-    next: Vec<usize>,
-    previous: Vec<usize>,
+/// Tokens that can be joined with their right neighbour in constant time. A
+/// token stands where its first byte stood, and the places of its other bytes
+/// have [`NO_TOKEN`].
+struct Line<'a> {
+    ids: &'a mut [u32],
+    /// How many places a token takes, at its first and at its last place.
+    lengths: Vec<u32>,
 }
 
-const NOWHERE: usize = usize::MAX;
-
-impl LinkedTokens {
-    fn new(ids: &[u32]) -> Self {
-        let count = ids.len();
-        let mut next: Vec<usize> = (1..=count).collect();
-        if let Some(last) = next.last_mut() {
-            *last = NOWHERE;
-        }
-        Self { ids: ids.to_vec(), next, previous: (0..count).map(|at| at.wrapping_sub(1)).collect() }
+impl<'a> Line<'a> {
+    /// Tokens of one place each, fewer than 2^32.
+    fn new(ids: &'a mut [u32]) -> Self {
+        let lengths = vec![1; ids.len()];
+        Self { ids, lengths }
     }
 
-    fn next(&self, at: usize) -> Option<usize> {
-        Some(self.next[at]).filter(|&next| next != NOWHERE)
+    fn len(&self) -> u32 {
+        self.lengths.len() as u32
     }
 
-    fn previous(&self, at: usize) -> Option<usize> {
-        Some(self.previous[at]).filter(|&previous| previous != NOWHERE)
+    /// The token that begins at a place, unless none does or it is unspellable.
+    fn id(&self, at: u32) -> Option<u32> {
+        Some(self.ids[at as usize]).filter(|&id| id != NO_TOKEN)
+    }
+
+    /// Where the token after that at `at` begins.
+    fn next(&self, at: u32) -> Option<u32> {
+        Some(at + self.lengths[at as usize]).filter(|&next| next < self.len())
+    }
+
+    /// Where the token before that at `at` begins.
+    fn previous(&self, at: u32) -> Option<u32> {
+        let last = at.checked_sub(1)?;
+        Some(at - self.lengths[last as usize])
     }
 
     /// Replaces the token at `left` and its right neighbour by `id`.
-    fn merge(&mut self, left: usize, id: u32) {
-        let gone = self.next[left];
-        self.ids[left] = id;
-        self.ids[gone] = NO_TOKEN;
-        self.next[left] = self.next[gone];
-        self.next[gone] = NOWHERE;
-        if let Some(after) = self.next(left) {
-            self.previous[after] = left;
-        }
-    }
-
-    fn into_ids(self) -> Vec<u32> {
-        let mut ids = self.ids;
-        ids.retain(|&id| id != NO_TOKEN);
-        ids
+    fn merge(&mut self, left: u32, id: u32) {
+        let Some(right) = self.next(left) else { return };
+        let length = self.lengths[left as usize] + self.lengths[right as usize];
+        (self.ids[left as usize], self.ids[right as usize]) = (id, NO_TOKEN);
+        self.lengths[left as usize] = length;
+        self.lengths[(left + length - 1) as usize] = length;
     }
 }
 
@@ -227,18 +229,24 @@ mod tests {
         merger.ids
     }
 
+    fn by_heap(merges: &Merges, ids: &[u32]) -> Vec<u32> {
+        let mut ids = ids.to_vec();
+        merge_by_heap(merges, &mut ids);
+        ids
+    }
+
     #[test]
     fn equal_ranks_merge_from_the_left() {
         let merges = small_merges();
         assert_eq!(by_scan(&merges, &[0, 0, 0]), [5, 0]);
-        assert_eq!(merge_by_heap(&merges, &[0, 0, 0]), [5, 0]);
+        assert_eq!(by_heap(&merges, &[0, 0, 0]), [5, 0]);
     }
 
     #[test]
     fn lower_ranks_merge_first() {
         let merges = small_merges();
         assert_eq!(by_scan(&merges, &[0, 1, 0]), [0, 4]);
-        assert_eq!(merge_by_heap(&merges, &[0, 1, 0]), [0, 4]);
+        assert_eq!(by_heap(&merges, &[0, 1, 0]), [0, 4]);
     }
 
     #[test]
@@ -259,7 +267,7 @@ mod tests {
     #[test]
     fn a_very_long_word_ends_soon() {
         let merges = small_merges();
-        assert_eq!(merge_by_heap(&merges, &vec![0; 1 << 20]).len(), 1 << 18);
+        assert_eq!(by_heap(&merges, &vec![0; 1 << 20]).len(), 1 << 18);
     }
 
     /// Merges of any earlier tokens, at ranks that are no order of making.
@@ -284,9 +292,11 @@ mod tests {
         #[test]
         fn scan_and_heap_agree(
             merges in any_merges(),
-            ids in prop::collection::vec(0u32..3, 0..60),
+            ids in prop::collection::vec(prop_oneof![20 => 0u32..3, 1 => Just(NO_TOKEN)], 0..60),
         ) {
-            prop_assert_eq!(by_scan(&merges, &ids), merge_by_heap(&merges, &ids));
+            let mut scanned = by_scan(&merges, &ids);
+            scanned.retain(|&id| id != NO_TOKEN);
+            prop_assert_eq!(scanned, by_heap(&merges, &ids));
         }
     }
 }

@@ -2,6 +2,7 @@
 //! merged by rank.
 
 use super::bpe::{Merger, Merges, NO_TOKEN};
+use super::encode_error::{EncodeError, check_word};
 use super::kind::Kind;
 use super::pre::{PreTokenizer, PreTokenizerInfo};
 use super::text_ids::TextIds;
@@ -15,6 +16,8 @@ pub(super) struct Bpe {
     pre_tokenizer: PreTokenizer,
     /// The token of each single byte, [`NO_TOKEN`] where there is none.
     byte_tokens: Box<[u32; 256]>,
+    /// Whether every byte has a token.
+    spells_all: bool,
     /// Which token a text is, where that is asked for.
     ids: Option<TextIds>,
     /// Whether merging begins with characters and not with bytes.
@@ -38,10 +41,15 @@ impl Bpe {
         };
         let normal = |id: &u32| vocabulary.token_type(*id) == TokenType::Normal;
         let ids = || TextIds::new(vocabulary, (0..vocabulary.len() as u32).filter(normal));
+        let mut byte_tokens = vocabulary::byte_tokens(vocabulary, [first, second]);
+        if let (Some(unk), true) = (spec.unk, by_character) {
+            byte_tokens.iter_mut().filter(|token| **token == NO_TOKEN).for_each(|token| *token = unk);
+        }
         Ok(Self {
             merges: vocabulary::merges(spec)?,
             pre_tokenizer: PreTokenizer::new(info),
-            byte_tokens: vocabulary::byte_tokens(vocabulary, [first, second]),
+            spells_all: !byte_tokens.contains(&NO_TOKEN),
+            byte_tokens,
             ids: (by_character || info.whole_words).then(ids),
             by_character,
             whole_words: info.whole_words,
@@ -63,12 +71,13 @@ pub(super) struct BpeEncoder<'a> {
     vocabulary: &'a Vocabulary,
     merger: Merger<'a>,
     symbols: Vec<u32>,
+    failure: Option<EncodeError>,
 }
 
 impl<'a> BpeEncoder<'a> {
     /// An encoder over the tables of `bpe`.
     pub(super) fn new(bpe: &'a Bpe, vocabulary: &'a Vocabulary) -> Self {
-        Self { bpe, vocabulary, merger: Merger::new(&bpe.merges), symbols: Vec::new() }
+        Self { bpe, vocabulary, merger: Merger::new(&bpe.merges), symbols: Vec::new(), failure: None }
     }
 
     /// Appends the tokens of `text`.
@@ -77,10 +86,30 @@ impl<'a> BpeEncoder<'a> {
         bpe.pre_tokenizer.split(text, |word| self.word(word, out));
     }
 
+    /// Why some of what was seen has no tokens.
+    pub(super) fn failure(self) -> Option<EncodeError> {
+        self.failure
+    }
+
     /// Appends the tokens of bytes that are no text, as one word.
     pub(super) fn bytes(&mut self, bytes: &[u8], out: &mut Vec<u32>) {
+        if !self.admits(bytes) {
+            return;
+        }
         let tokens = &self.bpe.byte_tokens;
         self.merger.merge(bytes.iter().map(|&byte| tokens[usize::from(byte)]), out);
+    }
+
+    /// Whether a word can be encoded; notes why if it cannot.
+    fn admits(&mut self, word: &[u8]) -> bool {
+        if let Err(error) = check_word(word.len()) {
+            self.failure = Some(error);
+        } else if !self.bpe.spells_all {
+            word.iter()
+                .filter(|&&byte| self.bpe.byte_tokens[usize::from(byte)] == NO_TOKEN)
+                .for_each(|&byte| note(&mut self.failure, byte));
+        }
+        self.failure.is_none()
     }
 
     fn word(&mut self, word: &str, out: &mut Vec<u32>) {
@@ -98,6 +127,11 @@ impl<'a> BpeEncoder<'a> {
     /// Merges characters; those that are no token are spelled in bytes, which
     /// take part in no merge.
     fn characters(&mut self, ids: &TextIds, word: &str, out: &mut Vec<u32>) {
+        // Every byte has a token, or the unknown one.
+        if let Err(error) = check_word(word.len()) {
+            self.failure = Some(error);
+            return;
+        }
         self.symbols.clear();
         for character in word.chars() {
             // U+2581 is how the vocabulary writes a space.
@@ -106,11 +140,23 @@ impl<'a> BpeEncoder<'a> {
             match ids.get(self.vocabulary, text.as_bytes()) {
                 Some(id) => self.symbols.push(id),
                 None => {
-                    let bytes = text.bytes().map(|byte| self.bpe.byte_tokens[usize::from(byte)]);
-                    self.symbols.extend(bytes.filter(|&id| id != NO_TOKEN));
+                    self.symbols.extend(text.bytes().map(|byte| self.bpe.byte_tokens[usize::from(byte)]));
                 }
             }
         }
         self.merger.merge(self.symbols.iter().copied(), out);
+    }
+}
+
+/// Adds a byte to those that cannot be spelled.
+fn note(failure: &mut Option<EncodeError>, byte: u8) {
+    match failure {
+        Some(EncodeError::Unspelled { bytes }) => {
+            if let Err(at) = bytes.binary_search(&byte) {
+                bytes.insert(at, byte);
+            }
+        }
+        Some(_) => {}
+        None => *failure = Some(EncodeError::Unspelled { bytes: vec![byte] }),
     }
 }

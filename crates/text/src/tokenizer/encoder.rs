@@ -1,10 +1,10 @@
 //! Collecting the ids of one text.
 
-use super::Tokenizer;
 use super::algorithm::Algorithm;
 use super::bpe_words::BpeEncoder;
 use super::special::{Segment, Special};
 use super::spm::SpmMerger;
+use super::{EncodeError, Tokenizer};
 
 /// Collects the ids of one text.
 pub(super) struct Encoder<'a> {
@@ -65,8 +65,18 @@ impl<'a> Encoder<'a> {
         self.fresh = false;
     }
 
+    /// The ids, unless some of the text has none.
+    pub(super) fn finish(self) -> Result<Vec<u32>, EncodeError> {
+        let failure = match self.words {
+            Words::Bpe(encoder) => encoder.failure(),
+            Words::SentencePiece(merger) => merger.failure(),
+            Words::Plain(_) => None,
+        };
+        failure.map_or(Ok(self.ids), Err)
+    }
+
     /// Bytes that are no text: a word of their own. Families that cannot spell
-    /// bytes leave them out.
+    /// bytes have an unknown token for all of them together.
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
         if bytes.is_empty() {
             return;
@@ -76,6 +86,8 @@ impl<'a> Encoder<'a> {
             Words::Bpe(encoder) => encoder.bytes(bytes, ids),
             Words::SentencePiece(merger) => merger.bytes(bytes, ids),
             Words::Plain(Algorithm::Rwkv(rwkv)) => rwkv.encode(vocabulary, bytes, ids),
+            Words::Plain(Algorithm::WordPiece(wordpiece)) => ids.extend(wordpiece.unknown()),
+            Words::Plain(Algorithm::Unigram(unigram)) => ids.extend(unigram.unknown()),
             Words::Plain(_) => {}
         }
         self.fresh = false;

@@ -74,4 +74,17 @@ impl Kind {
         spec.add_eos = spec.add_eos.or(Some(adds_eos && spec.eos.is_some()));
         Ok(())
     }
+
+    /// The most bytes of text that one id stands for, where no token has more than `longest`; absent where an id may
+    /// stand for any number.
+    pub(super) fn text_bytes(self, spec: &TokenizerSpec, longest: usize) -> Option<usize> {
+        let strips = !spec.left_stripping.is_empty() || !spec.right_stripping.is_empty();
+        match self {
+            _ if strips => None,
+            Self::ByteLevel | Self::Rwkv => Some(longest),
+            // U+2581, three bytes, counts as a space.
+            Self::Characters | Self::SentencePiece => Some(longest * 3),
+            Self::WordPiece | Self::Unigram => None,
+        }
+    }
 }

@@ -12,6 +12,8 @@ mod alphabet;
 mod bpe;
 mod bpe_words;
 mod charsmap;
+mod check;
+mod encode_error;
 mod encoder;
 mod end_tokens;
 mod kind;
@@ -21,11 +23,13 @@ mod rwkv;
 mod spec;
 pub(crate) mod special;
 mod spm;
+mod stripping;
 mod text_ids;
 mod unigram;
 mod vocabulary;
 mod wordpiece;
 
+pub use encode_error::EncodeError;
 pub use kind::TOKENIZER_MODELS;
 pub use pre::{Alphabet, PRE_TOKENIZERS, PreTokenizerInfo};
 pub use spec::{TokenType, TokenizerError, TokenizerSpec};
@@ -53,12 +57,14 @@ pub struct Tokenizer {
     named: NamedTokens,
     add_bos: bool,
     add_eos: bool,
+    /// The most bytes of text that one id stands for; absent where there is no such bound.
+    longest: Option<usize>,
 }
 
 /// How text becomes ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
-    /// Add the beginning and end tokens that the vocabulary asks for.
+    /// Add the beginning and end tokens that the vocabulary asks for; a beginning that the text spells is not added again.
     pub add_special: bool,
     /// Let text spell control tokens. User-defined tokens are matched either way.
     pub parse_special: bool,
@@ -87,18 +93,23 @@ impl Tokenizer {
     /// # Errors
     ///
     /// An unsupported algorithm or pre-tokenizer, ids outside the vocabulary,
-    /// and merges that are malformed or name strings that are not tokens.
+    /// merges that are malformed or name strings that are not tokens, and what
+    /// the family cannot encode without: merges, scores that are numbers,
+    /// tokens for all bytes or an unknown token.
     pub fn new(spec: TokenizerSpec) -> Result<Self, TokenizerError> {
         let mut spec = spec;
         let kind = Kind::of(&spec)?;
-        check_types(&spec)?;
+        check::lists(kind, &spec)?;
         kind.complete(&mut spec)?;
         let named = NamedTokens::new(&spec)?;
         let vocabulary = Vocabulary::new(&spec, kind)?;
+        check::merges(kind, &spec, &vocabulary)?;
+        check::spelling(kind, &spec, &vocabulary)?;
         let specials = vocabulary::specials(&spec);
         Ok(Self {
             algorithm: Algorithm::new(kind, &spec, &vocabulary)?,
             end_of_generation: end_tokens::find(&specials, &named),
+            longest: kind.text_bytes(&spec, vocabulary.longest()),
             vocabulary,
             specials,
             named,
@@ -109,20 +120,33 @@ impl Tokenizer {
 
     /// The ids of `text`.
     ///
-    /// Bytes that the vocabulary cannot spell are left out.
-    pub fn encode(&self, text: &str, options: EncodeOptions) -> Vec<u32> {
+    /// # Errors
+    ///
+    /// A `gpt2` vocabulary has no token for a byte of the text, or a word is
+    /// far longer than any real one.
+    pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, EncodeError> {
         self.encode_with(options, |encoder| encoder.text(text, options.parse_special))
     }
 
     /// The ids of `bytes`, which need not be UTF-8: stretches that are not
     /// become words of their own.
-    pub fn encode_bytes(&self, bytes: &[u8], options: EncodeOptions) -> Vec<u32> {
+    ///
+    /// # Errors
+    ///
+    /// Those of [`encode`](Self::encode).
+    pub fn encode_bytes(&self, bytes: &[u8], options: EncodeOptions) -> Result<Vec<u32>, EncodeError> {
         self.encode_with(options, |encoder| {
             for chunk in bytes.utf8_chunks() {
                 encoder.text(chunk.valid(), options.parse_special);
                 encoder.bytes(chunk.invalid());
             }
         })
+    }
+
+    /// The least number of ids that a text of `bytes` bytes can have, as far as
+    /// the lengths of tokens tell; 0 where they tell nothing.
+    pub fn fewest_ids(&self, bytes: usize) -> usize {
+        self.longest.map_or(0, |longest| bytes.div_ceil(longest.max(1)))
     }
 
     /// The text of `ids`; bytes that are not UTF-8 become U+FFFD.
@@ -247,7 +271,7 @@ impl Tokenizer {
     /// not count: those left unbroken become their ids, everything else is
     /// plain text once the marks are gone. Begins with one BOS if the
     /// vocabulary asks for it.
-    pub(crate) fn encode_marked(&self, rendering: &str, mark: char) -> Vec<u32> {
+    pub(crate) fn encode_marked(&self, rendering: &str, mark: char) -> Result<Vec<u32>, EncodeError> {
         let mut encoder = Encoder::new(self);
         let unbroken = |_: &Special, after: &str| !after.starts_with(mark);
         self.specials.split(rendering, unbroken, |segment| match segment {
@@ -255,22 +279,31 @@ impl Tokenizer {
             Segment::Text(text) if text.contains(mark) => encoder.plain(&text.replace(mark, "")),
             Segment::Text(text) => encoder.plain(text),
         });
-        let mut ids = encoder.ids;
+        let mut ids = encoder.finish()?;
         if let (true, Some(bos)) = (self.add_bos, self.named.bos)
             && ids.first() != Some(&bos)
         {
             ids.insert(0, bos);
         }
-        ids
+        Ok(ids)
     }
 
-    fn encode_with(&self, options: EncodeOptions, fill: impl FnOnce(&mut Encoder<'_>)) -> Vec<u32> {
+    fn encode_with(
+        &self,
+        options: EncodeOptions,
+        fill: impl FnOnce(&mut Encoder<'_>),
+    ) -> Result<Vec<u32>, EncodeError> {
         let mut encoder = Encoder::new(self);
-        let (bos, eos) = (self.named.bos, self.named.eos);
-        encoder.ids.extend(bos.filter(|_| options.add_special && self.add_bos));
+        let bos = self.named.bos.filter(|_| options.add_special && self.add_bos);
+        let eos = self.named.eos.filter(|_| options.add_special && self.add_eos);
+        encoder.ids.extend(bos);
         fill(&mut encoder);
-        encoder.ids.extend(eos.filter(|_| options.add_special && self.add_eos));
-        encoder.ids
+        let mut ids = encoder.finish()?;
+        if bos.is_some() && options.parse_special && ids.get(1).copied() == bos {
+            ids.remove(0);
+        }
+        ids.extend(eos);
+        Ok(ids)
     }
 }
 
@@ -297,14 +330,6 @@ impl NamedTokens {
         }
         Ok(named)
     }
-}
-
-fn check_types(spec: &TokenizerSpec) -> Result<(), TokenizerError> {
-    let (tokens, types) = (spec.tokens.len(), spec.token_types.len());
-    if types != 0 && types != tokens {
-        return Err(TokenizerError::TypeCount { tokens, types });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

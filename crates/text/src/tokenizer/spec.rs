@@ -2,6 +2,7 @@
 //! be wrong with it.
 
 use super::alphabet;
+use super::encode_error::named;
 use super::kind::TOKENIZER_MODELS;
 
 /// Everything needed to build a [`Tokenizer`](super::Tokenizer), as a model
@@ -21,7 +22,8 @@ pub struct TokenizerSpec {
     pub tokens: Vec<String>,
     /// The type of each token; empty means that all are [`TokenType::Normal`].
     pub token_types: Vec<TokenType>,
-    /// The score of each token; merges make the token of the highest score first. Missing ones count as 0.
+    /// The score of each token, a finite number: `llama` makes the token of the highest score first, `t5` looks for the
+    /// highest sum. The other families read none.
     pub scores: Vec<f32>,
     /// The merges in order of rank, each two token strings with a space between.
     pub merges: Vec<String>,
@@ -33,7 +35,7 @@ pub struct TokenizerSpec {
     pub eot: Option<u32>,
     /// The end-of-message token.
     pub eom: Option<u32>,
-    /// The unknown token, which stands for what cannot be spelled; byte-level encoding never emits it.
+    /// The unknown token, which stands for what cannot be spelled; `gpt2` never emits it and `bert` and `t5` need it.
     pub unk: Option<u32>,
     /// The padding token.
     pub pad: Option<u32>,
@@ -164,13 +166,70 @@ pub enum TokenizerError {
     /// There are more tokens, or more bytes of token text, than ids can name.
     #[error("the vocabulary is too large")]
     TooLarge,
-    /// The two lists that describe tokens differ in length.
-    #[error("{types} token types are given for {tokens} tokens")]
-    TypeCount {
+    /// A list that describes tokens has another length than the list of tokens.
+    #[error("tokenizer.ggml.{key} has {entries} entries for {tokens} tokens")]
+    EntryCount {
+        /// Which list, such as `scores`.
+        key: &'static str,
+        /// How many entries it has.
+        entries: usize,
         /// How many tokens there are.
         tokens: usize,
-        /// How many types there are.
-        types: usize,
+    },
+    /// A token has a type that there is not.
+    #[error("tokenizer.ggml.token_type: token {id} has the type {number}; there are 1 to 6")]
+    UnknownType {
+        /// The id of the token.
+        id: u32,
+        /// The number of its type.
+        number: i64,
+    },
+    /// There are no scores, and the family encodes by scores.
+    #[error("tokenizer.ggml.scores is missing; the model '{model}' needs one for each of {tokens} tokens")]
+    MissingScores {
+        /// The name of the family.
+        model: String,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// A score is no finite number.
+    #[error("tokenizer.ggml.scores: token {id} has the score {score}, which is not a finite number")]
+    Score {
+        /// The id of the token.
+        id: u32,
+        /// Its score.
+        score: String,
+    },
+    /// There are no merges, and tokens that only merges make.
+    #[error(
+        "tokenizer.ggml.merges is missing or empty; without merges no text becomes token {id}, '{token}', or {more} others"
+    )]
+    MissingMerges {
+        /// The id of the first such token.
+        id: u32,
+        /// Its text.
+        token: String,
+        /// How many others there are.
+        more: usize,
+    },
+    /// Some bytes have no token, and no token stands for what has none.
+    #[error(
+        "the vocabulary has no token for {bytes}, and tokenizer.ggml.unknown_token_id, which the model '{model}' needs \
+         then, is missing", bytes = named(.bytes)
+    )]
+    MissingBytes {
+        /// The name of the family.
+        model: String,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+    /// No token stands for what has none.
+    #[error(
+        "tokenizer.ggml.unknown_token_id is missing; the model '{model}' needs it for what it cannot spell"
+    )]
+    MissingUnknown {
+        /// The name of the family.
+        model: String,
     },
     /// One of the named tokens lies outside the vocabulary.
     #[error("{name} token {id} is outside the vocabulary of {tokens} tokens")]

@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::bpe::NO_TOKEN;
+use super::encode_error::{EncodeError, check_word};
 use super::text_ids::TextIds;
 use super::vocabulary::{Vocabulary, byte_tokens};
 use super::{TokenType, TokenizerSpec};
@@ -45,7 +46,7 @@ impl Spm {
         let tokens = || (0..vocabulary.len() as u32).filter(|&id| merged(id));
         Self {
             ids: TextIds::new(vocabulary, tokens()),
-            ranks: ranks(&spec.scores, vocabulary.len()),
+            ranks: ranks(&spec.scores),
             byte_tokens: byte_tokens(vocabulary, [TokenType::Byte, TokenType::Normal]),
             longest: tokens().map(|id| vocabulary.bytes(id).len()).max().unwrap_or(0),
             glued: glued(tokens().map(|id| vocabulary.bytes(id))),
@@ -75,6 +76,7 @@ pub(super) struct SpmMerger<'a> {
     text: String,
     symbols: Vec<Symbol>,
     heap: BinaryHeap<Reverse<Candidate>>,
+    failure: Option<EncodeError>,
 }
 
 /// A stretch of the text that is one token, or one character. `end` of a
@@ -101,13 +103,11 @@ struct Candidate {
 /// No symbol, at either end of the list.
 const NOWHERE: u32 = u32::MAX;
 
-/// Offsets within what is merged as one piece fit 32 bits.
-const PART: usize = 1 << 30;
-
 impl<'a> SpmMerger<'a> {
     /// A merger over the tables of `spm`.
     pub(super) fn new(spm: &'a Spm, vocabulary: &'a Vocabulary) -> Self {
-        Self { spm, vocabulary, text: String::new(), symbols: Vec::new(), heap: BinaryHeap::new() }
+        let (symbols, heap) = (Vec::new(), BinaryHeap::new());
+        Self { spm, vocabulary, text: String::new(), symbols, heap, failure: None }
     }
 
     /// Appends the tokens of `text`; `prefixed` says that it begins or
@@ -128,6 +128,11 @@ impl<'a> SpmMerger<'a> {
         self.text = whole;
     }
 
+    /// Why some of what was seen has no tokens.
+    pub(super) fn failure(self) -> Option<EncodeError> {
+        self.failure
+    }
+
     /// Appends the tokens of single bytes, which are no text.
     pub(super) fn bytes(&self, bytes: &[u8], out: &mut Vec<u32>) {
         for &byte in bytes {
@@ -139,13 +144,16 @@ impl<'a> SpmMerger<'a> {
     /// Where the first stretch of `text` ends that no token reaches out of.
     fn word_end(&self, text: &str) -> usize {
         let cut = |pair: &[u8]| pair[1] == b' ' && !self.spm.glued[usize::from(pair[0])];
-        let end = text.as_bytes().windows(2).position(cut).map_or(text.len(), |before| before + 1);
-        floor_char_boundary(text, end.min(PART))
+        text.as_bytes().windows(2).position(cut).map_or(text.len(), |before| before + 1)
     }
 
     fn word(&mut self, word: &str, out: &mut Vec<u32>) {
         if let Some(id) = self.whole(word) {
             out.push(id);
+            return;
+        }
+        if let Err(error) = check_word(word.len()) {
+            self.failure = Some(error);
             return;
         }
         self.fill(word);
@@ -267,25 +275,15 @@ fn glued<'t>(tokens: impl Iterator<Item = &'t [u8]>) -> Box<[bool; 256]> {
     glued
 }
 
-/// The largest character boundary that is not above `limit`, for a limit of at
-/// least four bytes.
-fn floor_char_boundary(text: &str, limit: usize) -> usize {
-    (0..=limit.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
-}
-
-/// A rank for each score, 0 for the highest. Missing scores count as 0, and
-/// those that are no number as the lowest.
-fn ranks(scores: &[f32], tokens: usize) -> Vec<u32> {
-    let score = |id: usize| {
-        let score = scores.get(id).copied().unwrap_or(0.0);
-        if score.is_nan() { f32::NEG_INFINITY } else { score }
-    };
-    let mut order: Vec<u32> = (0..tokens as u32).collect();
-    order.sort_unstable_by(|&a, &b| score(b as usize).total_cmp(&score(a as usize)));
-    let mut ranks = vec![0; tokens];
+/// A rank for each score, 0 for the highest.
+fn ranks(scores: &[f32]) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    let score = |id: u32| scores[id as usize];
+    order.sort_unstable_by(|&a, &b| score(b).total_cmp(&score(a)));
+    let mut ranks = vec![0; scores.len()];
     let mut rank = 0;
     for (place, &id) in order.iter().enumerate() {
-        if place > 0 && score(id as usize) != score(order[place - 1] as usize) {
+        if place > 0 && score(id) != score(order[place - 1]) {
             rank = place as u32;
         }
         ranks[id as usize] = rank;

@@ -14,14 +14,16 @@ use super::{TokenType, TokenizerError, TokenizerSpec};
 /// How much lower than the lowest score an unknown character counts.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// Where no spelling has come from yet.
-const NOWHERE: usize = usize::MAX;
+/// What stands where no spelling ends.
+const NOWHERE: u32 = NO_TOKEN - 1;
 
 /// The tables of one vocabulary.
 #[derive(Debug)]
 pub(super) struct Unigram {
     prefixes: Prefixes,
     scores: Vec<f32>,
+    /// The bytes of the longest token.
+    longest: usize,
     unknown_score: f64,
     unk: Option<u32>,
     charsmap: Option<CharsMap>,
@@ -29,27 +31,18 @@ pub(super) struct Unigram {
     merges_spaces: bool,
 }
 
-/// The best spelling of the text up to some place.
-#[derive(Debug, Clone, Copy)]
-struct Best {
-    id: u32,
-    start: usize,
-    score: f64,
-}
-
 impl Unigram {
     /// Sorts the tokens of `spec`, which are `vocabulary`.
     pub(super) fn new(spec: &TokenizerSpec, vocabulary: &Vocabulary) -> Result<Self, TokenizerError> {
         let normal = |id: &u32| vocabulary.token_type(*id) == TokenType::Normal;
         let ids = || (0..vocabulary.len() as u32).filter(normal);
-        let score = |id: u32| spec.scores.get(id as usize).copied().filter(|score| !score.is_nan());
-        let scores: Vec<f32> = (0..vocabulary.len() as u32).map(|id| score(id).unwrap_or(0.0)).collect();
-        let lowest = ids().map(|id| scores[id as usize]).fold(f32::MAX, f32::min);
+        let lowest = ids().map(|id| spec.scores[id as usize]).fold(f32::MAX, f32::min);
         let charsmap = &spec.precompiled_charsmap;
         Ok(Self {
             prefixes: Prefixes::new(vocabulary, ids()),
             unknown_score: f64::from(lowest) - UNKNOWN_PENALTY,
-            scores,
+            scores: spec.scores.clone(),
+            longest: ids().map(|id| vocabulary.bytes(id).len()).max().unwrap_or(0),
             unk: spec.unk,
             charsmap: if charsmap.is_empty() { None } else { Some(CharsMap::new(charsmap)?) },
             adds_prefix: spec.add_space_prefix.unwrap_or(false),
@@ -65,15 +58,17 @@ impl Unigram {
     /// Appends the tokens of `text`.
     pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) {
         let text = self.normalised(text);
-        let nothing = Best { id: NO_TOKEN, start: NOWHERE, score: 0.0 };
-        let mut best = vec![nothing; text.len() + 1];
+        // The last token of the best spelling that ends at each place, and the sums of scores of the next few places.
+        let mut last = vec![NOWHERE; text.len() + 1];
+        let mut sums = vec![0.0; self.longest.max(char::MAX.len_utf8()) + 1];
+        let slots = sums.len();
         for (start, character) in text.char_indices() {
-            let (so_far, length) = (best[start].score, character.len_utf8());
+            let (so_far, length) = (sums[start % slots], character.len_utf8());
             let mut offer = |id: u32, length: usize, score: f64| {
-                let champion = &mut best[start + length];
+                let (champion, sum) = (&mut last[start + length], &mut sums[(start + length) % slots]);
                 // The first offer counts whatever it is, so that bad scores break no chain.
-                if champion.start == NOWHERE || champion.score < so_far + score {
-                    *champion = Best { id, start, score: so_far + score };
+                if *champion == NOWHERE || *sum < so_far + score {
+                    (*champion, *sum) = (id, so_far + score);
                 }
             };
             let mut alone = false;
@@ -85,7 +80,12 @@ impl Unigram {
                 offer(NO_TOKEN, length, self.unknown_score);
             }
         }
-        self.collect(&best, out);
+        self.collect(vocabulary, &text, &last, out);
+    }
+
+    /// The unknown token, for bytes that are no text.
+    pub(super) fn unknown(&self) -> Option<u32> {
+        self.unk
     }
 
     /// The bytes held on the heap.
@@ -97,18 +97,19 @@ impl Unigram {
 
     /// Follows the best spelling from the end; unknown characters in a row are
     /// one unknown token.
-    fn collect(&self, best: &[Best], out: &mut Vec<u32>) {
+    fn collect(&self, vocabulary: &Vocabulary, text: &str, last: &[u32], out: &mut Vec<u32>) {
         let first = out.len();
-        let (mut at, mut after_unknown) = (best.len() - 1, false);
-        while at > 0 {
-            let Best { id, start, .. } = best[at];
+        let (mut rest, mut after_unknown) = (text, false);
+        while let Some(character) = rest.chars().next_back() {
+            let id = last[rest.len()];
             let unknown = id == NO_TOKEN;
+            let length = if unknown { character.len_utf8() } else { vocabulary.bytes(id).len() };
             match id {
                 NO_TOKEN if after_unknown => {}
                 NO_TOKEN => out.extend(self.unk),
                 id => out.push(id),
             }
-            (at, after_unknown) = (start, unknown);
+            (rest, after_unknown) = (&rest[..rest.len() - length], unknown);
         }
         out[first..].reverse();
     }
@@ -171,8 +172,8 @@ mod tests {
     fn unknown_characters_in_a_row_are_one_token_and_the_end_is_added() {
         let tokenizer = Tokenizer::new(spec()).unwrap();
         let added = EncodeOptions { add_special: true, parse_special: false };
-        assert_eq!(tokenizer.encode("abéüa", added), [6, 2, 4, 1]);
-        assert_eq!(tokenizer.encode("", added), [1]);
+        assert_eq!(tokenizer.encode("abéüa", added).unwrap(), [6, 2, 4, 1]);
+        assert_eq!(tokenizer.encode("", added).unwrap(), [1]);
     }
 
     #[test]
@@ -180,7 +181,7 @@ mod tests {
         let mut spec = spec();
         let ids = |spec: &TokenizerSpec| {
             let tokenizer = Tokenizer::new(spec.clone()).unwrap();
-            let ids = tokenizer.encode("  b  b ", EncodeOptions::default());
+            let ids = tokenizer.encode("  b  b ", EncodeOptions::default()).unwrap();
             (ids.clone(), tokenizer.decode(&ids, DecodeOptions::default()))
         };
         assert_eq!(ids(&spec), (vec![3, 3, 5, 3, 3, 5, 3], "  b  b ".to_owned()));
@@ -199,7 +200,7 @@ mod tests {
         #[test]
         fn the_sum_of_scores_is_the_highest(text in "[ab ]{0,10}") {
             let (spec, tokenizer) = (spec(), Tokenizer::new(spec()).unwrap());
-            let ids = tokenizer.encode(&text, EncodeOptions::default());
+            let ids = tokenizer.encode(&text, EncodeOptions::default()).unwrap();
             let sum: f64 = ids.iter().map(|&id| f64::from(spec.scores[id as usize])).sum();
             prop_assert!((sum - highest(&text.replace(' ', "▁"))).abs() < 1e-9);
             prop_assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), text);
@@ -207,7 +208,7 @@ mod tests {
 
         #[test]
         fn any_scores_and_tables_do(
-            scores in prop::collection::vec(any::<f32>(), 0..12),
+            scores in prop::collection::vec(-f32::MAX..f32::MAX, 10),
             charsmap in prop::collection::vec(any::<u8>(), 0..64),
             text in "\\PC{0,20}",
         ) {
@@ -215,7 +216,7 @@ mod tests {
             spec.scores = scores;
             spec.precompiled_charsmap = charsmap;
             if let Ok(tokenizer) = Tokenizer::new(spec) {
-                tokenizer.encode(&text, EncodeOptions::default());
+                tokenizer.encode(&text, EncodeOptions::default()).unwrap();
             }
         }
     }

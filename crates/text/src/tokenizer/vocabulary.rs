@@ -57,6 +57,11 @@ impl Vocabulary {
         &self.bytes[start as usize..end as usize]
     }
 
+    /// The bytes of the longest token, whatever its type.
+    pub(super) fn longest(&self) -> usize {
+        (0..self.len() as u32).map(|id| self.bytes(id).len()).max().unwrap_or(0)
+    }
+
     /// The type of token `id`; `Unused` outside the vocabulary.
     pub(super) fn token_type(&self, id: u32) -> TokenType {
         let known = self.types.get(id as usize).copied();

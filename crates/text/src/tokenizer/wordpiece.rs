@@ -68,6 +68,11 @@ impl WordPiece {
         self.word(vocabulary, &mut word, out);
     }
 
+    /// The unknown token, for bytes that are no text.
+    pub(super) fn unknown(&self) -> Option<u32> {
+        self.unk
+    }
+
     /// The bytes held on the heap.
     pub(super) fn memory_bytes(&self) -> usize {
         let sets = [&self.punctuation, &self.controls, &self.marks];
@@ -171,21 +176,21 @@ mod tests {
     #[test]
     fn longest_pieces_of_words_between_cls_and_sep() {
         let tokenizer = tokenizer(true);
-        let ids = |text: &str| tokenizer.encode(text, EncodeOptions::default());
+        let ids = |text: &str| tokenizer.encode(text, EncodeOptions::default()).unwrap();
         assert_eq!(ids("unable Able,the"), [3, 5, 4, 7, 6]);
         assert_eq!(ids("Cafés  日日\0"), [8, 9, 11, 11]);
         assert_eq!(ids("xable the"), [0, 6]);
         assert_eq!(ids("unx"), [0]);
         assert_eq!(ids(" \t"), [] as [u32; 0]);
         let added = EncodeOptions { add_special: true, parse_special: false };
-        assert_eq!(tokenizer.encode("the", added), [1, 6, 2]);
+        assert_eq!(tokenizer.encode("the", added).unwrap(), [1, 6, 2]);
         assert_eq!(tokenizer.decode(&ids("unable , the"), DecodeOptions::default()), "unable , the");
     }
 
     #[test]
     fn cased_vocabularies_keep_accents() {
         let tokenizer = tokenizer(false);
-        let ids = |text: &str| tokenizer.encode(text, EncodeOptions::default());
+        let ids = |text: &str| tokenizer.encode(text, EncodeOptions::default()).unwrap();
         assert_eq!(ids("Café"), [10]);
         assert_eq!(ids("café"), [0]);
     }

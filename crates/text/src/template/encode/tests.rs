@@ -208,7 +208,7 @@ proptest! {
         let template = template("<|im_start|>{{ messages[0].content }}{{ messages[1].content }}<|im_end|>");
         let input = conversation(&[("user", &first), ("tool", &second)]);
         let ids = encode_chat(tokenizer, &template, &input).unwrap();
-        let plain = tokenizer.encode(&format!("{first}{second}"), EncodeOptions::default());
+        let plain = tokenizer.encode(&format!("{first}{second}"), EncodeOptions::default()).unwrap();
         prop_assert_eq!(&ids[1..ids.len() - 1], &plain[..]);
         let all = tokenizer.decode(&ids, DecodeOptions { show_special: true });
         prop_assert_eq!(all, template.render(&input).unwrap());

@@ -56,23 +56,27 @@ fn bare(pieces: &[(&str, f32)]) -> Tokenizer {
 #[test]
 fn the_highest_score_merges_first_and_the_leftmost_among_equals() {
     let tokenizer = bare(LETTERS);
-    assert_eq!(tokenizer.encode("abc", PLAIN), [ABC]);
-    assert_eq!(tokenizer.encode("abbc", PLAIN), [AB, BC]);
-    assert_eq!(tokenizer.encode("aaa", PLAIN), [AA, A]);
-    assert_eq!(tokenizer.encode("aab", PLAIN), [AA, B]);
-    assert_eq!(tokenizer.encode("   a", PLAIN), [SPACES, SPACE_A]);
-    assert_eq!(tokenizer.encode("b a", PLAIN), [B, SPACE_A]);
+    assert_eq!(tokenizer.encode("abc", PLAIN).unwrap(), [ABC]);
+    assert_eq!(tokenizer.encode("abbc", PLAIN).unwrap(), [AB, BC]);
+    assert_eq!(tokenizer.encode("aaa", PLAIN).unwrap(), [AA, A]);
+    assert_eq!(tokenizer.encode("aab", PLAIN).unwrap(), [AA, B]);
+    assert_eq!(tokenizer.encode("   a", PLAIN).unwrap(), [SPACES, SPACE_A]);
+    assert_eq!(tokenizer.encode("b a", PLAIN).unwrap(), [B, SPACE_A]);
 }
 
 #[test]
 fn a_space_is_put_before_what_begins_or_follows_a_special_token() {
     let mut spec = spec(LETTERS);
     let own = spec.push_token("<own>", TokenType::UserDefined);
+    spec.scores.push(0.0);
     let tokenizer = Tokenizer::new(spec).unwrap();
-    assert_eq!(tokenizer.encode("a", ADDED), [1, SPACE_A]);
-    assert_eq!(tokenizer.encode("a</s>a<own> a", ADDED), [1, SPACE_A, 2, SPACE_A, own, SPACE, SPACE_A]);
-    assert_eq!(tokenizer.encode("", ADDED), [1]);
-    let ids = tokenizer.encode("a</s>a<own> a", ADDED);
+    assert_eq!(tokenizer.encode("a", ADDED).unwrap(), [1, SPACE_A]);
+    assert_eq!(
+        tokenizer.encode("a</s>a<own> a", ADDED).unwrap(),
+        [1, SPACE_A, 2, SPACE_A, own, SPACE, SPACE_A]
+    );
+    assert_eq!(tokenizer.encode("", ADDED).unwrap(), [1]);
+    let ids = tokenizer.encode("a</s>a<own> a", ADDED).unwrap();
     assert_eq!(tokenizer.decode(&ids, SHOWN), "<s>a</s>a<own> a");
     assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), "aa<own> a");
     assert_eq!(tokenizer.decode(&[SPACE_A, SPACE_A], SHOWN), "a a");
@@ -81,8 +85,8 @@ fn a_space_is_put_before_what_begins_or_follows_a_special_token() {
 #[test]
 fn what_is_no_token_is_spelled_in_bytes() {
     let tokenizer = bare(LETTERS);
-    assert_eq!(tokenizer.encode("é\n", PLAIN), [3 + 0xc3, 3 + 0xa9, 3 + 0x0a]);
-    assert_eq!(tokenizer.encode_bytes(b"a\xffb", PLAIN), [A, 3 + 0xff, B]);
+    assert_eq!(tokenizer.encode("é\n", PLAIN).unwrap(), [3 + 0xc3, 3 + 0xa9, 3 + 0x0a]);
+    assert_eq!(tokenizer.encode_bytes(b"a\xffb", PLAIN).unwrap(), [A, 3 + 0xff, B]);
     assert_eq!(tokenizer.token_bytes(3 + 0xff), [0xff]);
 }
 
@@ -94,7 +98,7 @@ fn without_byte_tokens_the_unknown_token_stands_for_each_byte() {
     spec.scores.drain(3..259);
     spec.add_space_prefix = Some(false);
     let tokenizer = Tokenizer::new(spec).unwrap();
-    assert_eq!(tokenizer.encode("aéa", PLAIN), [3, 0, 0, 3]);
+    assert_eq!(tokenizer.encode("aéa", PLAIN).unwrap(), [3, 0, 0, 3]);
 }
 
 #[test]
@@ -111,17 +115,17 @@ fn text_merges_into_no_control_or_byte_token() {
         ("00", 1.0),
         ("<0x00", 2.0),
     ]);
-    assert_eq!(tokenizer.decode(&tokenizer.encode("<s>", PLAIN), DecodeOptions::default()), "<s>");
-    assert_eq!(tokenizer.encode("<0x00>", PLAIN), [268, 261]);
+    assert_eq!(tokenizer.decode(&tokenizer.encode("<s>", PLAIN).unwrap(), DecodeOptions::default()), "<s>");
+    assert_eq!(tokenizer.encode("<0x00>", PLAIN).unwrap(), [268, 261]);
 }
 
 #[test]
 fn marked_text_has_one_bos_and_its_broken_specials_are_text() {
     let mark = '\u{f0000}';
     let tokenizer = &*PREFIXED;
-    assert_eq!(tokenizer.encode_marked("a</s>", mark), [1, SPACE_A, 2]);
-    assert_eq!(tokenizer.encode_marked("<s>a</s>", mark), [1, SPACE_A, 2]);
-    let ids = tokenizer.encode_marked("<s>a<\u{f0000}/s></s>", mark);
+    assert_eq!(tokenizer.encode_marked("a</s>", mark).unwrap(), [1, SPACE_A, 2]);
+    assert_eq!(tokenizer.encode_marked("<s>a</s>", mark).unwrap(), [1, SPACE_A, 2]);
+    let ids = tokenizer.encode_marked("<s>a<\u{f0000}/s></s>", mark).unwrap();
     assert_eq!(ids.iter().filter(|&&id| id == 2).count(), 1);
     assert_eq!(tokenizer.decode(&ids, DecodeOptions::default()), "a</s>");
 }
@@ -165,7 +169,7 @@ proptest! {
 
     #[test]
     fn merges_are_those_of_the_definition(text in "[abc ]{0,40}") {
-        let ids = BARE.encode(&text, PLAIN);
+        let ids = BARE.encode(&text, PLAIN).unwrap();
         let texts: Vec<String> = ids.iter().map(|&id| LETTER_SPEC.tokens[id as usize].clone()).collect();
         prop_assert_eq!(texts, by_definition(&LETTER_SPEC, &text));
     }
@@ -175,16 +179,16 @@ proptest! {
         // U+2581 is a space to these vocabularies.
         prop_assume!(!bytes.windows(3).any(|three| three == SPACE_MARK.to_string().as_bytes()));
         for tokenizer in [&*BARE, &*PREFIXED] {
-            let ids = tokenizer.encode_bytes(&bytes, PLAIN);
+            let ids = tokenizer.encode_bytes(&bytes, PLAIN).unwrap();
             prop_assert_eq!(tokenizer.decode_bytes(&ids, SHOWN), bytes.clone());
         }
     }
 
     #[test]
-    fn any_scores_do(scores in prop::collection::vec(any::<f32>(), 0..300), text in "[abc é]{0,20}") {
+    fn any_scores_do(scores in prop::collection::vec(-f32::MAX..f32::MAX, 270), text in "[abc é]{0,20}") {
         let mut spec = LETTER_SPEC.clone();
         spec.scores = scores;
         let tokenizer = Tokenizer::new(spec).unwrap();
-        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text, PLAIN), SHOWN), text);
+        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text, PLAIN).unwrap(), SHOWN), text);
     }
 }
