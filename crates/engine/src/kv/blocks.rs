@@ -1,5 +1,9 @@
 //! The blocks of one group: which are free, which only the cache keeps, and how many sequences own each of the others.
 
+use std::collections::BTreeMap;
+
+use super::prefix::NodeId;
+
 /// In which order free blocks are handed out. It changes where rows lie, and must change nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
@@ -10,10 +14,24 @@ pub enum Placement {
     Shuffled(u64),
 }
 
-/// Free list and reference counts.
+/// By what a block's rows are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    /// The node of all of its rows, or, where not all are known, of the block before.
+    pub(super) node: NodeId,
+    /// Its first rows that are known.
+    pub(super) rows: u32,
+}
+
+/// Free list, reference counts and names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockPool {
     owners: Vec<u32>,
+    names: Vec<Option<Name>>,
+    /// When each block last lost its last owner.
+    left: Vec<u64>,
+    /// Named blocks that nobody owns, by when they lost their last owner.
+    cached: BTreeMap<u64, u32>,
     /// Free blocks as a heap of one order: the next to hand out is last.
     free: Vec<u32>,
     placement: Placement,
@@ -27,7 +45,17 @@ impl BlockPool {
     /// All of `blocks` free.
     pub(super) fn new(blocks: u32, placement: Placement) -> BlockPool {
         let free = (0..blocks).rev().collect();
-        BlockPool { owners: vec![0; blocks as usize], free, placement, shared: 0, references: 0 }
+        let count = blocks as usize;
+        BlockPool {
+            owners: vec![0; count],
+            names: vec![None; count],
+            left: vec![0; count],
+            cached: BTreeMap::new(),
+            free,
+            placement,
+            shared: 0,
+            references: 0,
+        }
     }
 
     pub(super) fn total(&self) -> u32 {
@@ -36,6 +64,26 @@ impl BlockPool {
 
     pub(super) fn free(&self) -> u32 {
         self.free.len() as u32
+    }
+
+    /// Named blocks that nobody owns.
+    pub(super) fn cached(&self) -> u32 {
+        self.cached.len() as u32
+    }
+
+    /// Blocks that somebody owns.
+    pub(super) fn live(&self) -> u32 {
+        self.total() - self.free() - self.cached()
+    }
+
+    /// Blocks that can be had: the free and the cached ones.
+    pub(super) fn available(&self) -> u32 {
+        self.free() + self.cached()
+    }
+
+    /// The cached block that lost its last owner first, with when that was.
+    pub(super) fn oldest(&self) -> Option<(u64, u32)> {
+        self.cached.first_key_value().map(|(&time, &block)| (time, block))
     }
 
     /// Blocks with more than one owner.
@@ -72,42 +120,85 @@ impl BlockPool {
         is_free
     }
 
-    /// A free block takes over the owners of another, which is free then.
+    pub(super) fn name(&self, block: u32) -> Option<Name> {
+        self.names[block as usize]
+    }
+
+    pub(super) fn set_name(&mut self, block: u32, name: Name) {
+        self.names[block as usize] = Some(name);
+    }
+
+    pub(super) fn take_name(&mut self, block: u32) -> Option<Name> {
+        self.names[block as usize].take()
+    }
+
+    /// A free block takes over the owners and the name of another, which is free then.
     pub(super) fn rename(&mut self, from: u32, to: u32) {
         self.free.retain(|&block| block != to);
         self.owners[to as usize] = std::mem::take(&mut self.owners[from as usize]);
+        self.names[to as usize] = self.names[from as usize].take();
+        self.left[to as usize] = self.left[from as usize];
+        self.cached.values_mut().filter(|block| **block == from).for_each(|block| *block = to);
         self.free_up(from);
     }
 
-    /// One owner more.
+    /// One owner more. A cached block is live again.
     pub(super) fn share(&mut self, block: u32) {
         let owners = &mut self.owners[block as usize];
         *owners += 1;
         self.shared += u32::from(*owners == 2);
         self.references += 1;
+        if *owners == 1 {
+            self.cached.remove(&self.left[block as usize]);
+        }
     }
 
-    /// One owner less. Tells whether that was the last one: the block is nobody's, but not yet free.
+    /// One owner less. Tells whether the block is free now: where that was the last owner, a named block is cached instead, and
+    /// `time` says since when.
     ///
     /// # Panics
     /// Nobody owns the block.
-    pub(super) fn give(&mut self, block: u32) -> bool {
+    pub(super) fn give(&mut self, block: u32, time: u64) -> bool {
         let owners = &mut self.owners[block as usize];
         assert!(*owners > 0, "KV block {block} is given back but has no owner");
         *owners -= 1;
         self.shared -= u32::from(*owners == 1);
         self.references -= 1;
-        *owners == 0
+        let (ownerless, named) = (*owners == 0, self.names[block as usize].is_some());
+        if ownerless && named {
+            self.left[block as usize] = time;
+            self.cached.insert(time, block);
+        } else if ownerless {
+            self.free_up(block);
+        }
+        ownerless && !named
+    }
+
+    /// A cached block is free; its name is gone.
+    pub(super) fn discard(&mut self, block: u32) {
+        self.cached.remove(&self.left[block as usize]);
+        self.free_up(block);
     }
 
     /// A block that nobody owns can be handed out again. Keeps the free list in descending order where the lowest is wanted
     /// first.
-    pub(super) fn free_up(&mut self, block: u32) {
+    fn free_up(&mut self, block: u32) {
         let place = match self.placement {
             Placement::Fresh => self.free.partition_point(|&other| other > block),
             Placement::Shuffled(_) => self.free.len(),
         };
         self.free.insert(place, block);
+    }
+}
+
+#[cfg(test)]
+impl BlockPool {
+    /// Makes pools equal that differ in nothing but the order in which free blocks are handed out.
+    pub(super) fn forget_order(&mut self) {
+        self.placement = Placement::Fresh;
+        self.free.sort_unstable();
+        let names = &self.names;
+        self.left.iter_mut().zip(names).filter(|(_, name)| name.is_none()).for_each(|(left, _)| *left = 0);
     }
 }
 
@@ -133,8 +224,7 @@ mod tests {
         let mut pool = BlockPool::new(4, Placement::Fresh);
         assert_eq!(drain(&mut pool), [0, 1, 2, 3]);
         for block in [2, 0, 3] {
-            assert!(pool.give(block));
-            pool.free_up(block);
+            assert!(pool.give(block, 0));
         }
         assert_eq!(drain(&mut pool), [0, 2, 3]);
     }
@@ -157,10 +247,28 @@ mod tests {
         pool.share(block);
         pool.share(block);
         assert_eq!((pool.owners(block), pool.shared(), pool.references()), (3, 1, 3));
-        assert!(!pool.give(block) && !pool.give(block));
+        assert!(!pool.give(block, 0) && !pool.give(block, 0));
         assert_eq!((pool.owners(block), pool.shared(), pool.references()), (1, 0, 1));
-        assert!(pool.give(block));
-        assert_eq!((pool.free(), pool.references()), (1, 0));
+        assert!(pool.give(block, 0));
+        assert_eq!((pool.free(), pool.references()), (2, 0));
+    }
+
+    #[test]
+    fn a_named_block_is_cached_after_its_last_owner() {
+        let mut pool = BlockPool::new(3, Placement::Fresh);
+        let blocks = [0; 2].map(|_| pool.take().unwrap());
+        for (block, time) in blocks.into_iter().zip([8, 7]) {
+            pool.set_name(block, Name { node: 0, rows: 16 });
+            assert!(!pool.give(block, time));
+        }
+        assert_eq!((pool.live(), pool.cached(), pool.available(), pool.oldest()), (0, 2, 3, Some((7, 1))));
+        pool.share(1);
+        pool.rename(0, 2);
+        assert_eq!((pool.live(), pool.cached(), pool.oldest()), (1, 1, Some((8, 2))));
+        assert!(pool.name(0).is_none());
+        pool.take_name(2);
+        pool.discard(2);
+        assert_eq!((pool.live(), pool.free()), (1, 2));
     }
 
     #[test]
@@ -168,7 +276,7 @@ mod tests {
     fn a_block_is_not_given_back_twice() {
         let mut pool = BlockPool::new(1, Placement::Fresh);
         let block = pool.take().unwrap();
-        assert!(pool.give(block));
-        pool.give(block);
+        assert!(pool.give(block, 0));
+        pool.give(block, 0);
     }
 }

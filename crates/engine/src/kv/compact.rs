@@ -3,7 +3,7 @@
 use minfer_graph::backend::KvArena;
 
 use super::error::StoreError;
-use super::store::Store;
+use super::store::{Group, Store};
 
 /// A block's move inside its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,11 @@ impl Store {
     }
 
     fn rename(&mut self, Move { group, from, to }: Move) {
-        self.groups[group].pool.rename(from, to);
+        let Group { pool, block_tokens, .. } = &mut self.groups[group];
+        if let Some(name) = pool.name(from) {
+            self.index.tree_mut(*block_tokens).rename(name.node, group, from, to);
+        }
+        pool.rename(from, to);
         for sequence in self.sequences.values_mut() {
             sequence.tables[group].replace(from, to);
         }

@@ -7,12 +7,17 @@
 mod blocks;
 mod compact;
 mod error;
+mod naming;
+mod prefix;
 mod prepare;
 mod restore;
+mod reuse;
 mod shift;
 mod stats;
 mod store;
 mod table;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use blocks::Placement;

@@ -5,6 +5,16 @@ use minfer_graph::backend::KvArena;
 
 use super::error::StoreError;
 use super::store::{SequenceId, Store};
+use super::table::Table;
+
+/// The block that the next row goes to.
+struct Tail {
+    block: u32,
+    /// Rows before it.
+    rows: u32,
+    /// They go to a block of the sequence's own first.
+    copied: bool,
+}
 
 /// Blocks that an operation has taken and will own once all of it has succeeded.
 pub(super) type Taken = Vec<Vec<u32>>;
@@ -29,29 +39,28 @@ impl Store {
         if count == 0 {
             return Ok(());
         }
-        let copies: Vec<Option<(u32, u32)>> =
-            (0..self.groups.len()).map(|group| self.copied_tail(group, id)).collect();
-        let wanted: Vec<u32> = (0..self.groups.len())
-            .map(|group| {
-                self.sequence(id).tables[group].lacks(from, count) + u32::from(copies[group].is_some())
-            })
-            .collect();
+        let tails: Vec<Option<Tail>> =
+            (0..self.groups.len()).map(|group| self.tail(group, id, count)).collect();
+        let wanted: Vec<u32> = self.groups_lack(id, &tails, count);
         let mut taken = self.take(arena, id.number(), (from, from + count), &wanted)?;
-        for (group, copy) in copies.iter().enumerate() {
-            let Some((block, rows)) = *copy else { continue };
-            let own = taken[group][0];
-            if let Err(source) = arena.copy_rows(group, block, own, 0..rows) {
+        for (group, tail) in tails.iter().enumerate() {
+            let Some(Tail { block, rows, copied: true }) = *tail else { continue };
+            if let Err(source) = arena.copy_rows(group, block, taken[group][0], 0..rows) {
                 self.give_back_all(arena, taken);
                 return Err(StoreError::Refused { sequence: id.number(), from, to: from + count, source });
             }
         }
-        for (group, copy) in copies.into_iter().enumerate() {
-            if let Some((block, rows)) = copy {
-                let own = taken[group].remove(0);
-                self.sequence_mut(id).tables[group].replace(block, own);
-                self.give_back(arena, group, vec![block]);
-                self.counters.blocks_copied += 1;
-                self.counters.rows_copied += u64::from(rows);
+        for (group, tail) in tails.into_iter().enumerate() {
+            match tail {
+                Some(tail) if tail.copied => {
+                    let own = taken[group].remove(0);
+                    self.sequence_mut(id).tables[group].replace(tail.block, own);
+                    self.give_back(arena, group, vec![tail.block]);
+                    self.counters.blocks_copied += 1;
+                    self.counters.rows_copied += u64::from(tail.rows);
+                }
+                Some(tail) => self.forget(group, tail.block),
+                None => (),
             }
             self.sequence_mut(id).tables[group].extend(from, count, &taken[group]);
         }
@@ -59,11 +68,26 @@ impl Store {
         Ok(())
     }
 
-    /// The block that the sequence's next row would go to, and the rows before it, if the sequence may not write there.
-    pub(super) fn copied_tail(&self, group: usize, id: SequenceId) -> Option<(u32, u32)> {
+    /// The block that a sequence's next row would go to. It is copied where others own it, and where the row would overwrite
+    /// one that the cache knows, unless the block that takes is needed for other rows.
+    fn tail(&self, group: usize, id: SequenceId, count: u32) -> Option<Tail> {
         let sequence = self.sequence(id);
-        let (block, rows) = sequence.tables[group].tail(sequence.length)?;
-        (self.groups[group].pool.owners(block) > 1).then_some((block, rows))
+        let table = &sequence.tables[group];
+        let (block, rows) = table.tail(sequence.length)?;
+        let pool = &self.groups[group].pool;
+        let overwrites = pool.name(block).is_some_and(|name| name.rows > rows);
+        let room = table.lacks(sequence.length, count) < pool.available();
+        Some(Tail { block, rows, copied: pool.owners(block) > 1 || (overwrites && room) })
+    }
+
+    /// Blocks of each group that `count` more tokens of a sequence take.
+    fn groups_lack(&self, id: SequenceId, tails: &[Option<Tail>], count: u32) -> Vec<u32> {
+        let sequence = self.sequence(id);
+        let groups = sequence.tables.iter().zip(tails);
+        let lack = |(table, tail): (&Table, &Option<Tail>)| {
+            table.lacks(sequence.length, count) + u32::from(tail.as_ref().is_some_and(|tail| tail.copied))
+        };
+        groups.map(lack).collect()
     }
 
     /// Takes and commits `wanted` blocks of each group, or none.
@@ -75,7 +99,7 @@ impl Store {
         wanted: &[u32],
     ) -> Result<Taken, StoreError> {
         for (group, &wanted) in self.groups.iter().zip(wanted) {
-            let (free, total) = (group.pool.free(), group.pool.total());
+            let (free, total) = (group.pool.available(), group.pool.total());
             if wanted > free {
                 return Err(StoreError::NoBlocks { sequence, wanted, free, total, from, to });
             }
@@ -95,14 +119,19 @@ impl Store {
         Ok(taken)
     }
 
+    /// A committed block. Cached ones are given up where there is no free one, and as long as the arena refuses.
     fn take_one(&mut self, arena: &mut dyn KvArena, group: usize) -> Result<u32, BackendError> {
-        let pool = &mut self.groups[group].pool;
-        let block = pool.take().expect("free blocks were counted");
-        arena.commit(group, block).inspect_err(|_| {
-            pool.give(block);
-            pool.free_up(block);
-        })?;
-        Ok(block)
+        if self.groups[group].pool.free() == 0 {
+            self.evict(arena, Some(group));
+        }
+        loop {
+            let block = self.groups[group].pool.take().expect("blocks were counted");
+            let Err(error) = arena.commit(group, block) else { return Ok(block) };
+            self.groups[group].pool.give(block, 0);
+            if !self.evict(arena, None) {
+                return Err(error);
+            }
+        }
     }
 
     pub(super) fn give_back_all(&mut self, arena: &mut dyn KvArena, taken: Taken) {

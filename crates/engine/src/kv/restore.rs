@@ -67,7 +67,8 @@ impl Store {
         });
         let tables = tables.collect();
         let Shape { tokens, shifted, .. } = shape;
-        Ok(self.insert(Sequence { tokens, length: 0, shifted, salt, tables }))
+        let tips = self.index.no_tips();
+        Ok(self.insert(Sequence { tokens, length: 0, shifted, salt, tables, tips }))
     }
 
     fn check_shape(&self, shape: &Shape) -> Result<(), StoreError> {

@@ -42,7 +42,8 @@ impl Store {
         let given_up: Vec<Vec<u32>> =
             tables.iter_mut().map(|table: &mut Table| table.remove(&range, length)).collect();
         self.check_sight(id, length - (range.end - range.start), &tables)?;
-        let sequence = self.sequence_mut(id);
+        let sequence = self.sequences.get_mut(&id).expect("the sequence exists");
+        self.index.cut(&mut sequence.tips, length, 0);
         sequence.tokens.drain(range.start as usize..range.end as usize);
         sequence.length = sequence.tokens.len() as u32;
         sequence.shifted = true;

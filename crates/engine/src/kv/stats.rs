@@ -61,26 +61,21 @@ pub(super) struct Counters {
     pub(super) evictions: u64,
 }
 
-impl Group {
-    pub(super) fn live(&self) -> u32 {
-        self.pool.total() - self.pool.free()
-    }
-}
-
 impl Store {
     /// Counts.
     pub fn stats(&self) -> KvStats {
         let sum = |count: &dyn Fn(&Group) -> u64| -> u64 { self.groups.iter().map(count).sum() };
-        let live = |group: &Group| u64::from(group.live());
+        let live = |group: &Group| u64::from(group.pool.live());
+        let cached = |group: &Group| u64::from(group.pool.cached());
         let shared = |group: &Group| u64::from(group.pool.shared());
         KvStats {
             blocks_total: sum(&|group| u64::from(group.pool.total())),
             blocks_live: sum(&live),
-            blocks_cached: 0,
+            blocks_cached: sum(&cached),
             blocks_shared: sum(&shared),
             blocks_attributed: sum(&|group| group.pool.references()),
             live_bytes: sum(&|group| live(group) * group.block_bytes),
-            cached_bytes: 0,
+            cached_bytes: sum(&|group| cached(group) * group.block_bytes),
             shared_bytes: sum(&|group| shared(group) * group.block_bytes),
             sequences: self.sequences.len() as u64,
             tokens: self.sequences.values().map(|sequence| u64::from(sequence.length)).sum(),
@@ -114,19 +109,21 @@ impl Store {
         reserved: &[(SequenceId, u32)],
         wanted: impl Iterator<Item = (&'a [u32], Option<u64>)>,
     ) -> usize {
-        let mut room: Vec<i64> = self.groups.iter().map(|group| i64::from(group.pool.free())).collect();
+        let mut room: Vec<i64> = self.groups.iter().map(|group| i64::from(group.pool.available())).collect();
         for &(id, tokens) in reserved {
             for (group, room) in room.iter_mut().enumerate() {
                 *room -= i64::from(self.growth(group, id, tokens));
             }
         }
-        let mut fits = |tokens: &[u32]| {
-            self.groups.iter().zip(&mut room).all(|(group, room)| {
-                *room -= i64::from((tokens.len() as u32).div_ceil(group.block_tokens));
+        let mut fits = |(tokens, salt): (&[u32], Option<u64>)| {
+            let spared = self.spared_blocks(tokens, salt);
+            self.groups.iter().zip(&mut room).zip(spared).all(|((group, room), spared)| {
+                let blocks = (tokens.len() as u32).div_ceil(group.block_tokens);
+                *room -= i64::from(blocks - spared);
                 *room >= 0
             })
         };
-        wanted.take_while(|(tokens, _)| fits(tokens)).count()
+        wanted.take_while(|&wanted| fits(wanted)).count()
     }
 
     /// Blocks that a sequence takes to grow to a token count.
@@ -134,7 +131,9 @@ impl Store {
         let sequence = self.sequence(id);
         let held = sequence.tokens.len() as u32;
         let more = tokens.saturating_sub(held);
-        let copied = more > 0 && held == sequence.length && self.copied_tail(group, id).is_some();
-        sequence.tables[group].lacks(held, more) + u32::from(copied)
+        let table = &sequence.tables[group];
+        let tail = table.tail(held).filter(|_| more > 0 && held == sequence.length);
+        let copied = tail.is_some_and(|(block, _)| self.groups[group].pool.owners(block) > 1);
+        table.lacks(held, more) + u32::from(copied)
     }
 }

@@ -8,6 +8,7 @@ use minfer_graph::{BlockTable, KvGroupSpec, KvSpec};
 
 use super::blocks::{BlockPool, Placement};
 use super::error::StoreError;
+use super::naming::{Index, Tips};
 use super::stats::Counters;
 use super::table::Table;
 
@@ -47,6 +48,11 @@ pub struct Store {
     pub(super) sequences: BTreeMap<SequenceId, Sequence>,
     pub(super) next_id: u64,
     pub(super) counters: Counters,
+    /// Whether blocks are named and kept.
+    pub(super) cache: bool,
+    pub(super) index: Index,
+    /// Counts up whenever a block is given back.
+    pub(super) clock: u64,
 }
 
 /// The blocks of one group.
@@ -72,11 +78,17 @@ pub(super) struct Sequence {
     pub(super) salt: Option<u64>,
     /// One for each group.
     pub(super) tables: Vec<Table>,
+    /// Its last full blocks in the index.
+    pub(super) tips: Tips,
 }
 
 impl Store {
     /// An empty store over `spec`'s groups.
     pub fn new(spec: &KvSpec, options: StoreOptions) -> Store {
+        Store::with_names(spec, options, u64::MAX)
+    }
+
+    pub(super) fn with_names(spec: &KvSpec, options: StoreOptions, name_mask: u64) -> Store {
         let group = |(group, &blocks): (&KvGroupSpec, &u32)| Group {
             block_tokens: group.block_tokens,
             block_bytes: group.bytes_per_block(),
@@ -86,18 +98,23 @@ impl Store {
                 options.placement,
             ),
         };
+        let sizes = spec.groups.iter().map(|group| group.block_tokens);
         Store {
             groups: spec.groups.iter().zip(&spec.max_blocks).map(group).collect(),
             sequences: BTreeMap::new(),
             next_id: 0,
             counters: Counters::default(),
+            cache: options.cache,
+            index: Index::new(sizes, options.fingerprint, name_mask),
+            clock: 0,
         }
     }
 
     /// A new sequence without tokens.
     pub fn create(&mut self) -> SequenceId {
         let tables = self.groups.iter().map(|group| Table::new(group.block_tokens)).collect();
-        self.insert(Sequence { tokens: Vec::new(), length: 0, shifted: false, salt: None, tables })
+        let (tokens, tips) = (Vec::new(), self.index.no_tips());
+        self.insert(Sequence { tokens, length: 0, shifted: false, salt: None, tables, tips })
     }
 
     pub(super) fn insert(&mut self, sequence: Sequence) -> SequenceId {
@@ -107,22 +124,11 @@ impl Store {
         id
     }
 
-    /// Takes for an empty sequence the rows of the longest known beginning of `tokens` but the last, and tells how many tokens
-    /// that were. Rows are known by their tokens, the store's fingerprint and `salt`.
-    ///
-    /// # Panics
-    /// The sequence does not exist or has tokens.
-    pub fn reuse(&mut self, id: SequenceId, _tokens: &[u32], salt: Option<u64>) -> u32 {
-        let sequence = self.settled_mut(id);
-        assert_eq!(sequence.length, 0, "KV sequence {} has tokens", id.0);
-        sequence.salt = salt;
-        0
-    }
-
-    /// The prepared tokens' rows are in the cache.
+    /// The prepared tokens' rows are in the cache: blocks that are full now are known to sequences that begin alike.
     pub fn publish(&mut self, id: SequenceId) {
         let sequence = self.sequence_mut(id);
-        sequence.length = sequence.tokens.len() as u32;
+        let before = std::mem::replace(&mut sequence.length, sequence.tokens.len() as u32);
+        self.name_filled(id, before);
     }
 
     /// The prepared cells are not used after all.
@@ -153,11 +159,13 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a sequence, its prepared cells included.
+    /// Forgets a sequence, its prepared cells included. What was published of it stays known until memory is wanted.
     ///
     /// # Panics
     /// The sequence does not exist.
     pub fn drop_sequence(&mut self, arena: &mut dyn KvArena, id: SequenceId) {
+        self.undo(arena, id);
+        self.name_tails(arena, id);
         self.cut(arena, id, 0);
         self.sequences.remove(&id);
     }
@@ -171,6 +179,7 @@ impl Store {
         for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
             table.blocks().into_iter().for_each(|block| group.pool.share(block));
         }
+        self.index.hold(&sequence.tips);
         self.insert(sequence)
     }
 
@@ -228,7 +237,8 @@ impl Store {
 
     /// Forgets the tokens from `length` on, the prepared ones too.
     pub(super) fn cut(&mut self, arena: &mut dyn KvArena, id: SequenceId, length: u32) {
-        let sequence = self.sequence_mut(id);
+        let sequence = self.sequences.get_mut(&id).expect("the sequence exists");
+        self.index.cut(&mut sequence.tips, sequence.length, length);
         sequence.tokens.truncate(length as usize);
         sequence.length = length;
         sequence.shifted &= length > 0;
@@ -241,9 +251,8 @@ impl Store {
     /// A sequence has given up these blocks.
     pub(super) fn give_back(&mut self, arena: &mut dyn KvArena, group: usize, blocks: Vec<u32>) {
         for block in blocks {
-            let pool = &mut self.groups[group].pool;
-            if pool.give(block) {
-                pool.free_up(block);
+            self.clock += 1;
+            if self.groups[group].pool.give(block, self.clock) {
                 arena.release(group, block);
             }
         }
@@ -270,6 +279,3 @@ impl Store {
         self.sequence_mut(id)
     }
 }
-
-#[cfg(test)]
-mod tests;

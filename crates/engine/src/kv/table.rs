@@ -62,6 +62,14 @@ impl Table {
         blocks
     }
 
+    /// The block of an aligned table that holds the positions from `index` blocks on, if all of its rows are where they belong.
+    pub(super) fn whole_block(&self, index: u32) -> Option<u32> {
+        let Rows::Aligned { blocks, hole } = &self.rows else { return None };
+        let (start, end) = (index * self.block_tokens, (index + 1) * self.block_tokens);
+        let intact = hole.is_empty() || hole.end <= start || end <= hole.start;
+        blocks.get(index as usize).copied().filter(|_| intact)
+    }
+
     /// Every position below `length` in order, those given back as runs of block [`EVICTED`].
     pub(super) fn runs(&self, length: u32) -> Vec<KvRun> {
         let mut runs = Vec::new();

@@ -6,9 +6,10 @@ use super::error::StoreError;
 use super::store::{SequenceId, Store};
 use super::table::Table;
 
-/// The first of `cached` positions that the next query sees, and so every later one.
+/// The first of `cached` positions that is kept for the next query and every later one: the first that the next one sees, but
+/// the last position at least, so that the block that is being filled is always there.
 pub(super) fn first_seen(window: Option<u32>, cached: u32) -> u32 {
-    window.map_or(0, |window| (cached + 1).saturating_sub(window))
+    window.map_or(0, |window| (cached + 1).saturating_sub(window.max(2)))
 }
 
 impl Store {

@@ -1,0 +1,160 @@
+//! Beginning a sequence with rows that are known.
+
+use minfer_graph::EVICTED;
+
+use super::prefix::agreeing;
+use super::store::{Group, Sequence, SequenceId, Store};
+use super::table::Table;
+use super::window::first_seen;
+
+/// A block whose first rows are those that are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Piece {
+    block: u32,
+    rows: u32,
+}
+
+/// What a beginning can take.
+struct Reusable {
+    tokens: u32,
+    /// For each group the blocks without rows that a window hides, then those to own, in order.
+    groups: Vec<(u32, Vec<Piece>)>,
+}
+
+impl Store {
+    /// Takes for an empty sequence the rows of the longest known beginning of `tokens` but the last, and tells how many tokens
+    /// that were. Rows are known by their tokens, the store's fingerprint and `salt`. All of it is by reference: rows of a block
+    /// that is taken in part are copied when the sequence first writes behind them.
+    ///
+    /// # Panics
+    /// The sequence does not exist or has tokens.
+    pub fn reuse(&mut self, id: SequenceId, tokens: &[u32], salt: Option<u64>) -> u32 {
+        let sequence = self.settled_mut(id);
+        assert_eq!(sequence.length, 0, "KV sequence {} has tokens", id.number());
+        sequence.salt = salt;
+        let Some(reusable) = self.find_reusable(tokens, salt) else { return 0 };
+        let length = reusable.tokens;
+        let tips = self.index.hold_path(&tokens[..length as usize], salt);
+        let mut tables = Vec::new();
+        for (group, (hidden, pieces)) in self.groups.iter_mut().zip(reusable.groups) {
+            let mut blocks = vec![EVICTED; hidden as usize];
+            for piece in pieces {
+                group.pool.share(piece.block);
+                blocks.push(piece.block);
+            }
+            tables.push(Table::aligned(group.block_tokens, blocks, 0..hidden * group.block_tokens));
+        }
+        let tokens = tokens[..length as usize].to_vec();
+        *self.sequence_mut(id) = Sequence { tokens, length, shifted: false, salt, tables, tips };
+        self.counters.hits += 1;
+        self.counters.tokens_reused += u64::from(length);
+        length
+    }
+
+    /// How many tokens [`reuse`](Self::reuse) would take now.
+    pub fn reusable(&self, tokens: &[u32], salt: Option<u64>) -> u32 {
+        self.find_reusable(tokens, salt).map_or(0, |reusable| reusable.tokens)
+    }
+
+    /// For each group the blocks that a new sequence of these tokens would not have to take, because running ones own them or a
+    /// window hides them.
+    pub(super) fn spared_blocks(&self, tokens: &[u32], salt: Option<u64>) -> Vec<u32> {
+        let Some(reusable) = self.find_reusable(tokens, salt) else { return vec![0; self.groups.len()] };
+        let groups = self.groups.iter().zip(&reusable.groups);
+        let spared = groups.map(|(group, (hidden, pieces))| {
+            let whole = (reusable.tokens / group.block_tokens - hidden) as usize;
+            let owned = pieces[..whole].iter().filter(|piece| group.pool.owners(piece.block) > 0);
+            hidden + owned.count() as u32
+        });
+        spared.collect()
+    }
+
+    fn find_reusable(&self, tokens: &[u32], salt: Option<u64>) -> Option<Reusable> {
+        let most = tokens.len().saturating_sub(1) as u32;
+        if !self.cache || self.groups.is_empty() {
+            return None;
+        }
+        let known: Vec<Vec<Piece>> =
+            (0..self.groups.len()).map(|group| self.known(group, tokens, salt)).collect();
+        let mut length = most;
+        loop {
+            let groups = self.groups.iter().zip(&known);
+            let reach = groups.map(|(group, known)| reach(group, known, length)).min()?;
+            if reach == length {
+                break;
+            }
+            length = reach;
+        }
+        let groups = self.groups.iter().zip(known).map(|(group, mut known)| {
+            let hidden = first_seen(group.window, length) / group.block_tokens;
+            known.truncate(length.div_ceil(group.block_tokens) as usize);
+            (hidden, known.split_off(hidden as usize))
+        });
+        (length > 0).then(|| Reusable { tokens: length, groups: groups.collect() })
+    }
+
+    /// For each block of `tokens` in order the one that has most of its rows, up to where none is known any more.
+    fn known(&self, group: usize, tokens: &[u32], salt: Option<u64>) -> Vec<Piece> {
+        let block_tokens = self.groups[group].block_tokens;
+        let tree = self.index.tree(block_tokens);
+        let donors = self.donors(tokens, salt);
+        let longest = donors.iter().map(|&(_, common)| common).max().unwrap_or(0);
+        let mut parent = tree.find(None, &self.index.root(salt));
+        let mut known = Vec::new();
+        for (index, ids) in tokens.chunks(block_tokens as usize).enumerate() {
+            let start = index as u32 * block_tokens;
+            if parent.is_none() && longest <= start {
+                break;
+            }
+            let before = parent;
+            parent = before.and_then(|before| tree.find(Some(before), ids));
+            let full = parent.and_then(|node| tree.block(node, group));
+            known.push(match full {
+                Some(block) => Piece { block, rows: block_tokens },
+                None => {
+                    let piece = before.and_then(|before| tree.partial(before, group, ids));
+                    let piece = piece.map_or(Piece::default(), |(block, rows)| Piece { block, rows });
+                    best_donor(group, &donors, start, block_tokens, piece)
+                }
+            });
+        }
+        known
+    }
+
+    /// Sequences that begin like `tokens`, and for how long.
+    fn donors(&self, tokens: &[u32], salt: Option<u64>) -> Vec<(&Sequence, u32)> {
+        let alike = self.sequences.values().filter(|sequence| {
+            !sequence.shifted && sequence.salt == salt && sequence.tokens.len() == sequence.length as usize
+        });
+        let common = alike.map(|sequence| (sequence, agreeing(&sequence.tokens, tokens)));
+        common.filter(|&(_, common)| common > 0).collect()
+    }
+}
+
+/// The block at `start` of the sequence that has most rows of it in common, if those are more than `best` has.
+fn best_donor(
+    group: usize,
+    donors: &[(&Sequence, u32)],
+    start: u32,
+    block_tokens: u32,
+    best: Piece,
+) -> Piece {
+    donors.iter().fold(best, |best, &(sequence, common)| {
+        let rows = common.saturating_sub(start).min(block_tokens);
+        let block = sequence.tables[group].whole_block(start / block_tokens);
+        block.filter(|_| rows > best.rows).map_or(best, |block| Piece { block, rows })
+    })
+}
+
+/// The longest length up to `length` of which a group has every row that the next token sees.
+fn reach(group: &Group, known: &[Piece], mut length: u32) -> u32 {
+    let block_tokens = group.block_tokens;
+    while length > 0 {
+        let needed = first_seen(group.window, length) / block_tokens..length.div_ceil(block_tokens);
+        let rows = |index: u32| known.get(index as usize).map_or(0, |piece| piece.rows);
+        let gap = needed.rev().find(|&index| rows(index) < (length - index * block_tokens).min(block_tokens));
+        let Some(index) = gap else { break };
+        length = index * block_tokens + rows(index);
+    }
+    length
+}

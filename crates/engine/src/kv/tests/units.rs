@@ -1,0 +1,117 @@
+//! Single cases, with numbers.
+
+use minfer_graph::{BlockTable, KvRun};
+
+use super::arena::{Fault, TestArena};
+use crate::kv::{SequenceId, Store, StoreOptions};
+use crate::test_model::kv_spec;
+
+fn store(blocks: u32) -> (Store, TestArena) {
+    let spec = kv_spec(blocks);
+    (Store::new(&spec, StoreOptions::default()), TestArena::new(&spec))
+}
+
+#[test]
+fn cells_follow_the_block_table() {
+    let (mut store, mut arena) = store(4);
+    let [a, b] = [store.create(), store.create()];
+    store.prepare(&mut arena, a, &[7; 10]).unwrap();
+    assert_eq!(store.cells(0, a).collect::<Vec<_>>(), Vec::from_iter(0..10));
+    store.publish(a);
+    store.prepare(&mut arena, b, &[7; 16]).unwrap();
+    store.publish(b);
+    store.prepare(&mut arena, a, &[7; 8]).unwrap();
+    assert_eq!(store.cells(1, a).collect::<Vec<_>>(), [10, 11, 12, 13, 14, 15, 32, 33]);
+    assert_eq!(store.table(1, a), BlockTable::Aligned(&[0, 2]));
+    assert_eq!((store.length(a), store.prepared(a)), (10, 8));
+    store.publish(a);
+    assert_eq!((store.length(a), store.prepared(a)), (18, 0));
+    assert_eq!(store.cells(0, a).count(), 0);
+}
+
+#[test]
+fn errors_name_sequence_and_numbers() {
+    let (mut store, mut arena) = store(2);
+    let [_, b] = [store.create(), store.create()];
+    store.prepare(&mut arena, b, &[7; 5]).unwrap();
+    store.publish(b);
+    let error = store.prepare(&mut arena, b, &[7; 28]).unwrap_err();
+    let text = "KV sequence 1: 2 more blocks for positions 5..33, but 1 of 2 are free";
+    assert_eq!(error.to_string(), text);
+    let error = store.truncate(&mut arena, b, 6).unwrap_err();
+    assert_eq!(error.to_string(), "KV sequence 1 has 5 tokens and cannot be cut to 6");
+    arena.set_fault(Some(Fault::From(0)));
+    let error = store.prepare(&mut arena, b, &[7; 12]).unwrap_err();
+    let text = "KV sequence 1: positions 5..17: KV block: 256 bytes of memory were refused";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn the_budget_can_be_lower_than_the_arena() {
+    let spec = kv_spec(8);
+    let mut arena = TestArena::new(&spec);
+    let mut store = Store::new(&spec, StoreOptions { most_blocks: Some(3), ..StoreOptions::default() });
+    assert_eq!(store.capacity(), 48);
+    let id = store.create();
+    assert!(store.prepare(&mut arena, id, &[7; 49]).is_err());
+    store.prepare(&mut arena, id, &[7; 48]).unwrap();
+    assert_eq!(
+        Store::new(&spec, StoreOptions { most_blocks: Some(100), ..StoreOptions::default() }).capacity(),
+        128
+    );
+}
+
+#[test]
+fn fitting_counts_what_is_free_and_reserved() {
+    let (mut store, mut arena) = store(6);
+    let a = store.create();
+    store.prepare(&mut arena, a, &[7; 16]).unwrap();
+    store.publish(a);
+    let fitting = |reserved: &[(SequenceId, u32)], wanted: &[usize]| {
+        store.fitting(reserved, wanted.iter().map(|&tokens| (&[7; 100][..tokens], None)))
+    };
+    assert_eq!(fitting(&[], &[80, 1]), 1);
+    assert_eq!(fitting(&[], &[81]), 0);
+    assert_eq!(fitting(&[(a, 17)], &[80]), 0);
+    assert_eq!(fitting(&[(a, 17)], &[32, 32, 1]), 2);
+    assert_eq!(fitting(&[(a, 16)], &[32, 32, 1, 1]), 3);
+}
+
+#[test]
+fn a_fork_shares_until_it_writes_and_a_removal_keeps_where_rows_were_rotated() {
+    let (mut store, mut arena) = store(8);
+    let a = store.create();
+    store.prepare(&mut arena, a, &[7; 20]).unwrap();
+    store.publish(a);
+    let b = store.fork(a);
+    assert_eq!((store.stats().blocks_live, store.stats().blocks_shared), (4, 4));
+    store.prepare(&mut arena, b, &[8; 2]).unwrap();
+    store.publish(b);
+    assert_eq!(store.table(0, a), BlockTable::Aligned(&[0, 1]));
+    assert_eq!(store.table(0, b), BlockTable::Aligned(&[0, 2]));
+    store.remove(&mut arena, b, 3..6).unwrap();
+    let run = |start, rows, block, offset, rope_offset| KvRun { start, rows, block, offset, rope_offset };
+    let runs = [run(0, 3, 0, 0, 0), run(3, 10, 0, 6, 3), run(13, 6, 2, 0, 3)];
+    assert_eq!(store.table(0, b), BlockTable::Shifted(&runs));
+    assert!(store.is_shifted(b) && !store.is_shifted(a));
+    store.drop_sequence(&mut arena, a);
+    assert_eq!(store.compact(&mut arena, 9).unwrap(), 2);
+    assert_eq!(store.rows(1, b)[2].block, 1);
+    let shape = store.shape(b);
+    let c = store.restore(&mut arena, shape, None).unwrap();
+    assert_eq!(store.prepared(c), 19);
+    store.publish(c);
+    assert_eq!(store.tokens(c), store.tokens(b));
+    store.drop_sequence(&mut arena, b);
+    store.drop_sequence(&mut arena, c);
+    assert!(arena.blocks.is_empty());
+}
+
+#[test]
+#[should_panic(expected = "KV sequence 0 has cells that are not published")]
+fn cells_are_not_prepared_twice() {
+    let (mut store, mut arena) = store(2);
+    let id = store.create();
+    store.prepare(&mut arena, id, &[7; 1]).unwrap();
+    let _ = store.prepare(&mut arena, id, &[7; 1]);
+}
