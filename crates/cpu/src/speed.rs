@@ -69,6 +69,7 @@ impl AttentionShape {
             mask: Mask::Causal,
             softcap: None,
             sinks: None,
+            rope: None,
         }
     }
 
@@ -122,6 +123,7 @@ pub fn attention(
         batch: &batch,
         q: Rows::from_slice(&mut q, width, width),
         out: Rows::from_slice(&mut out, width, width),
+        turns: None,
         sinks: None,
         plan: &plan,
         partials: SharedSlice::from_slice(&mut partials),

@@ -148,5 +148,6 @@ fn attention(spec: &AttentionSpec, weights: &[WeightDesc]) -> Value {
         "mask": mask,
         "softcap": spec.softcap.map(|cap| cap.get()),
         "sinks": spec.sinks.map(|id| weights[id.0 as usize].name.as_str()),
+        "rope": spec.rope.as_ref().map(rope),
     })
 }

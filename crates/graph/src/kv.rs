@@ -1,8 +1,12 @@
+mod strides;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{KvLayer, Program};
+
+pub use strides::{KvOrder, KvStrides};
 
 /// How the elements of a cached row are stored. It decides the arithmetic of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,13 +54,22 @@ pub enum KvLayout {
     /// two elements of a pair dot are neighbours: K as `[head][dim / 2][position][2]`, V as
     /// `[head][position / 2][dim][2]`.
     LaneMajor,
+    /// K and V as `[head][position][dim]`.
+    HeadMajor,
+    /// K and V as `[position][head][dim]`.
+    SeqMajor,
 }
 
 impl KvLayout {
+    /// Every layout, in declaration order.
+    pub const ALL: [KvLayout; 3] = [KvLayout::LaneMajor, KvLayout::HeadMajor, KvLayout::SeqMajor];
+
     /// The layout's name as users write it.
     pub const fn name(self) -> &'static str {
         match self {
             KvLayout::LaneMajor => "lane-major",
+            KvLayout::HeadMajor => "head-major",
+            KvLayout::SeqMajor => "seq-major",
         }
     }
 }
@@ -74,7 +87,7 @@ pub enum KvSpecError {
     #[error("unknown KV cache type {0:?} (choose f32, f16 or bf16)")]
     UnknownFormat(String),
     /// Not a KV layout.
-    #[error("unknown KV layout {0:?} (choose lane-major)")]
+    #[error("unknown KV layout {0:?} (choose lane-major, head-major or seq-major)")]
     UnknownLayout(String),
     /// Positions of a block.
     #[error("a KV block of {0} positions is not a power of two from 16 to 4096")]
@@ -122,10 +135,10 @@ impl FromStr for KvLayout {
     type Err = KvSpecError;
 
     fn from_str(text: &str) -> Result<Self, KvSpecError> {
-        match text {
-            "lane-major" => Ok(KvLayout::LaneMajor),
-            _ => Err(KvSpecError::UnknownLayout(text.to_owned())),
-        }
+        KvLayout::ALL
+            .into_iter()
+            .find(|layout| layout.name() == text)
+            .ok_or_else(|| KvSpecError::UnknownLayout(text.to_owned()))
     }
 }
 
@@ -179,11 +192,7 @@ impl KvGroupSpec {
 
     /// Bytes of one position's row of one side in one layer.
     pub fn row_bytes(&self, side: KvSide) -> u64 {
-        let (dim, format) = match side {
-            KvSide::K => (self.k_dim, self.k_format),
-            KvSide::V => (self.v_dim, self.v_format),
-        };
-        u64::from(self.kv_heads) * u64::from(dim) * u64::from(format.element_bytes())
+        u64::from(self.kv_heads) * self.head_bytes(side) as u64
     }
 
     /// Bytes that one position occupies in all layers of the group.
@@ -194,31 +203,6 @@ impl KvGroupSpec {
     /// Bytes of one block.
     pub fn bytes_per_block(&self) -> u64 {
         u64::from(self.block_tokens) * self.bytes_per_token()
-    }
-
-    /// Byte offset inside a block of one element: of a layer (by its index in the group) and side, a head, the row's offset in
-    /// the block, and a dim.
-    pub fn element_offset(
-        &self,
-        layer_index: usize,
-        side: KvSide,
-        head: usize,
-        row: usize,
-        dim: usize,
-    ) -> usize {
-        let rows = self.block_tokens as usize;
-        let (dims, format) = match side {
-            KvSide::K => (self.k_dim as usize, self.k_format),
-            KvSide::V => (self.v_dim as usize, self.v_format),
-        };
-        let element = match (self.layout, side, format) {
-            (KvLayout::LaneMajor, KvSide::K, KvFormat::BF16) => (dim / 2 * rows + row) * 2 + dim % 2,
-            (KvLayout::LaneMajor, KvSide::K, _) => dim * rows + row,
-            (KvLayout::LaneMajor, KvSide::V, KvFormat::BF16) => (row / 2 * dims + dim) * 2 + row % 2,
-            (KvLayout::LaneMajor, KvSide::V, _) => row * dims + dim,
-        };
-        self.side_offset(layer_index, side) as usize
-            + (head * dims * rows + element) * format.element_bytes() as usize
     }
 
     /// Byte offset inside a block of the rows of one layer and side.

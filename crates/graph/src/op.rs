@@ -321,7 +321,7 @@ pub enum Mask {
 }
 
 /// Scaled dot-product attention of one layer over its KV cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AttentionSpec {
     /// Whose cache is read.
     pub layer: u32,
@@ -341,6 +341,9 @@ pub struct AttentionSpec {
     pub softcap: Option<F32Bits>,
     /// One learned logit per head that takes part in the softmax's denominator, `[heads]`.
     pub sinks: Option<WeightId>,
+    /// The rotation of the cached K rows, `None` where they are not rotated. For rows that a removal has moved, queries are
+    /// turned on by its angles at the row's rope offset, without its magnitude.
+    pub rope: Option<RopeSpec>,
 }
 
 /// Rotation of Q and K and store of K and V in one pass over the joint projection.

@@ -110,6 +110,12 @@ pub enum Fault {
         /// The other store.
         first: String,
     },
+    /// An attention that would turn queries by other angles than its layer's K.
+    #[error("names another rotation of K than {store} stores")]
+    OtherRotation {
+        /// The node that stores K.
+        store: String,
+    },
     /// Body or head do not have the shape that an executor needs.
     #[error("{0}")]
     Interface(String),
@@ -214,7 +220,13 @@ impl Graph {
             let (graph, node) = (self.name.clone(), node.to_owned());
             move |fault| VerifyError { graph, node, op, fault: Box::new(fault) }
         };
-        let mut checker = Checker { graph: self, weights, defined: HashSet::new(), stored: HashMap::new() };
+        let mut checker = Checker {
+            graph: self,
+            weights,
+            defined: HashSet::new(),
+            stored: HashMap::new(),
+            rotated: HashMap::new(),
+        };
         for &input in &self.inputs {
             checker.define(input).map_err(at("inputs", "graph"))?;
         }
@@ -232,7 +244,17 @@ struct Checker<'a> {
     graph: &'a Graph,
     weights: &'a [WeightDesc],
     defined: HashSet<ValueId>,
-    stored: HashMap<u32, (&'a str, [u32; 3])>,
+    stored: HashMap<u32, Stored<'a>>,
+    rotated: HashMap<ValueId, &'a RopeSpec>,
+}
+
+/// A layer's cache as a node fills it.
+struct Stored<'a> {
+    by: &'a str,
+    /// [kv_heads, k_dim, v_dim].
+    geometry: [u32; 3],
+    /// The rotation of K.
+    rope: Option<&'a RopeSpec>,
 }
 
 impl<'a> Checker<'a> {
@@ -282,32 +304,41 @@ impl<'a> Checker<'a> {
 
     fn kv_order(&mut self, node: &'a Node) -> Result<(), Fault> {
         match &node.op {
+            Op::Rope { rope, .. } => {
+                self.rotated.insert(node.outputs[0], rope);
+                Ok(())
+            }
             Op::KvStore { layer, kv_heads, k_dim, v_dim } => {
-                self.store(*layer, &node.name, [*kv_heads, *k_dim, *v_dim])
+                let rope = self.rotated.get(&node.inputs[0]).copied();
+                self.store(*layer, Stored { by: &node.name, geometry: [*kv_heads, *k_dim, *v_dim], rope })
             }
             Op::RopeStore(spec) => {
-                self.store(spec.layer, &node.name, [spec.kv_heads, spec.k_dim, spec.v_dim])
+                let geometry = [spec.kv_heads, spec.k_dim, spec.v_dim];
+                self.store(spec.layer, Stored { by: &node.name, geometry, rope: Some(&spec.rope) })
             }
             Op::Attention(spec) => {
                 let asked = [spec.kv_heads, spec.k_dim, spec.v_dim];
                 match self.stored.get(&spec.layer) {
                     None => Err(Fault::KvNotStored { layer: spec.layer }),
-                    Some((_, stored)) if *stored == asked => Ok(()),
-                    Some((name, stored)) => Err(Fault::Shape {
+                    Some(stored) if stored.geometry != asked => Err(Fault::Shape {
                         what: format!("cache of layer {} [kv_heads, k_dim, v_dim]", spec.layer),
                         expected: format!("{asked:?}"),
-                        found: format!("{stored:?} by {name}"),
+                        found: format!("{:?} by {}", stored.geometry, stored.by),
                     }),
+                    Some(stored) if stored.rope != spec.rope.as_ref() => {
+                        Err(Fault::OtherRotation { store: stored.by.to_owned() })
+                    }
+                    Some(_) => Ok(()),
                 }
             }
             _ => Ok(()),
         }
     }
 
-    fn store(&mut self, layer: u32, name: &'a str, geometry: [u32; 3]) -> Result<(), Fault> {
-        match self.stored.insert(layer, (name, geometry)) {
+    fn store(&mut self, layer: u32, stored: Stored<'a>) -> Result<(), Fault> {
+        match self.stored.insert(layer, stored) {
             None => Ok(()),
-            Some((first, _)) => Err(Fault::KvStoredTwice { layer, first: first.to_owned() }),
+            Some(first) => Err(Fault::KvStoredTwice { layer, first: first.by.to_owned() }),
         }
     }
 }
@@ -455,7 +486,8 @@ fn check_attention(spec: &AttentionSpec, weights: &[WeightDesc]) -> Result<(), F
     match spec.sinks {
         Some(sinks) => vector("sinks", weights, sinks, spec.heads),
         None => Ok(()),
-    }
+    }?;
+    spec.rope.as_ref().map_or(Ok(()), |rope| check_rope(rope, spec.k_dim))
 }
 
 /// Widths of the rotated Q and of the joint row.

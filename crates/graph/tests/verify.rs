@@ -165,6 +165,17 @@ const PLAIN: &[(&str, Break)] = &[
     ("body: blk.0.attention (attention): reads the KV cache of layer 1, which no earlier node stores", |p| {
         attention(p).layer = 1
     }),
+    ("body: blk.0.attention (attention): names another rotation of K than blk.0.kv_store stores", |p| {
+        attention(p).rope = None
+    }),
+    ("body: blk.0.attention (attention): names another rotation of K than blk.0.kv_store stores", |p| {
+        let rope = attention(p).rope.as_mut().unwrap();
+        *rope = RopeSpec { magnitude: 2.0.into(), ..rope.clone() };
+    }),
+    ("body: blk.0.attention (attention): rotates 18 of the 16 elements of a head", |p| {
+        let rope = attention(p).rope.as_mut().unwrap();
+        *rope = RopeSpec { frequencies: vec![F64Bits::from(1.0); 9].into(), ..rope.clone() };
+    }),
     (
         "body: blk.0.attention (attention): cache of layer 0 [kv_heads, k_dim, v_dim] is [2, 16, 16] by blk.0.kv_store, expected [1, 16, 16]",
         |p| attention(p).kv_heads = 1,

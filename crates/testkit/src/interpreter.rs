@@ -85,14 +85,15 @@ impl ReferenceKv {
         }
     }
 
-    /// The rows of a sequence's positions `range`.
+    /// The rows of a sequence's positions `range`: K as if it had been rotated at its position, V as it is.
     fn read(
         &self,
         batch: &Batch<'_>,
-        layer: u32,
+        spec: &AttentionSpec,
         sequence: usize,
         range: std::ops::Range<u32>,
-    ) -> Vec<&[Vec<f64>; 2]> {
+    ) -> Vec<(Vec<f64>, &[f64])> {
+        let layer = spec.layer;
         let group = self.group(layer);
         let block_tokens = self.spec.groups[group].block_tokens;
         let table = batch.kv[group].block_tables[sequence];
@@ -102,7 +103,14 @@ impl ReferenceKv {
                 let place = place.unwrap_or_else(|| panic!("layer {layer}, position {position}: evicted"));
                 let cell = place.cell(block_tokens);
                 let rows = self.rows.get(&(layer, cell));
-                rows.unwrap_or_else(|| panic!("layer {layer}, position {position}: cell {cell} is empty"))
+                let [k, v] = rows
+                    .unwrap_or_else(|| panic!("layer {layer}, position {position}: cell {cell} is empty"));
+                let mut k = k.clone();
+                if let Some(rope) = &spec.rope {
+                    let back = -f64::from(place.rope_offset);
+                    k.chunks_exact_mut(spec.k_dim as usize).for_each(|head| turn(rope, back, head));
+                }
+                (k, &v[..])
             })
             .collect()
     }
@@ -283,22 +291,29 @@ fn linear(
 fn rotate(rope: &RopeSpec, head_dim: usize, x: &Matrix, batch: &Batch<'_>) -> Matrix {
     let mut result = x.clone();
     let magnitude = f64::from(rope.magnitude.get());
-    let half = rope.frequencies.len();
+    let rotated = rope.rotated_dims() as usize;
     for (row, &position) in result.data.chunks_exact_mut(x.width).zip(batch.positions) {
         for head in row.chunks_exact_mut(head_dim) {
-            for (pair, frequency) in rope.frequencies.iter().enumerate() {
-                let (i, j) = match rope.pairs {
-                    RopePairs::Adjacent => (2 * pair, 2 * pair + 1),
-                    RopePairs::Halves => (pair, pair + half),
-                };
-                let (sin, cos) = (f64::from(position) * frequency.get()).sin_cos();
-                let (a, b) = (head[i], head[j]);
-                head[i] = magnitude * (a * cos - b * sin);
-                head[j] = magnitude * (a * sin + b * cos);
-            }
+            turn(rope, f64::from(position), head);
+            head[..rotated].iter_mut().for_each(|x| *x *= magnitude);
         }
     }
     result
+}
+
+/// Turns the pairs of a head by the angles of a position, without magnitude.
+fn turn(rope: &RopeSpec, position: f64, head: &mut [f64]) {
+    let half = rope.frequencies.len();
+    for (pair, frequency) in rope.frequencies.iter().enumerate() {
+        let (i, j) = match rope.pairs {
+            RopePairs::Adjacent => (2 * pair, 2 * pair + 1),
+            RopePairs::Halves => (pair, pair + half),
+        };
+        let (sin, cos) = (position * frequency.get()).sin_cos();
+        let (a, b) = (head[i], head[j]);
+        head[i] = a * cos - b * sin;
+        head[j] = a * sin + b * cos;
+    }
 }
 
 fn rope_store(spec: &RopeStoreSpec, row: &Matrix, batch: &Batch<'_>, kv: &mut ReferenceKv) -> Matrix {
@@ -332,13 +347,13 @@ fn attention(
                 Mask::Window(window) => (position + 1).saturating_sub(window)..position + 1,
                 Mask::Bidirectional => 0..view.length(),
             };
-            let cached = kv.read(batch, spec.layer, sequence, seen);
+            let cached = kv.read(batch, spec, sequence, seen);
             for head in 0..spec.heads as usize {
                 let query = &q.row(row)[head * k_dim..][..k_dim];
                 let kv_head = head / heads_per_kv;
                 let scores: Vec<f64> = cached
                     .iter()
-                    .map(|[k, _]| {
+                    .map(|(k, _)| {
                         let key = &k[kv_head * k_dim..][..k_dim];
                         let dot: f64 = query.iter().zip(key).map(|(q, k)| q * k).sum();
                         let score = dot * f64::from(spec.scale.get());
@@ -347,7 +362,7 @@ fn attention(
                     .collect();
                 let probabilities = softmax(&scores, sinks.as_ref().map(|sinks| sinks[head]));
                 let output = &mut result.data[row * width + head * v_dim..][..v_dim];
-                for ([_, v], probability) in cached.iter().zip(probabilities) {
+                for ((_, v), probability) in cached.iter().zip(probabilities) {
                     for (sum, x) in output.iter_mut().zip(&v[kv_head * v_dim..]) {
                         *sum += probability * x;
                     }

@@ -149,7 +149,7 @@ fn kv_format() -> impl clap::builder::TypedValueParser<Value = KvFormat> {
 
 fn kv_layout() -> impl clap::builder::TypedValueParser<Value = KvLayout> {
     use clap::builder::{PossibleValuesParser, TypedValueParser};
-    PossibleValuesParser::new([KvLayout::LaneMajor.name()]).try_map(|name| name.parse::<KvLayout>())
+    PossibleValuesParser::new(KvLayout::ALL.map(KvLayout::name)).try_map(|name| name.parse::<KvLayout>())
 }
 
 fn rope_scaling() -> impl clap::builder::TypedValueParser<Value = RopeScalingKind> {

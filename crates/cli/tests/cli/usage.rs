@@ -12,7 +12,7 @@ fn values_out_of_their_list_are_refused_with_the_choices() {
         ("--cache-type", "q2_0", &["f32", "f16", "bf16"]),
         ("--cache-type-k", "q2_0", &["f32", "f16", "bf16"]),
         ("--cache-type-v", "q2_0", &["f32", "f16", "bf16"]),
-        ("--kv-layout", "row", &["lane-major"]),
+        ("--kv-layout", "row", &["lane-major", "head-major", "seq-major"]),
         ("--rope-scaling", "ntk", &["none", "linear", "yarn"]),
         ("--samplers", "luck", &["penalties", "top_k", "top_p", "min_p", "temperature"]),
         ("--threads", "0", &["1..=1024"]),

@@ -69,7 +69,7 @@ impl Compiled for CompiledGraph {
         };
         let memory = Memory { workspace: self.workspace.shared(), externals: externals.collect(), extents };
         self.counters.iter().for_each(ChunkCounter::reset);
-        self.scratch.plan(&self.lowered.shapes, batch);
+        self.scratch.plan(&self.lowered, batch);
         let run = Run {
             isa: self.isa,
             batch,

@@ -9,7 +9,7 @@ use minfer_graph::{
 use super::NAME;
 use super::operand::Operand;
 use super::schedule::{Footprint, Region, Split, barriers};
-use super::step::{LinearInput, PartStep, Step};
+use super::step::{AttentionStep, LinearInput, PartStep, Step};
 use super::support;
 use crate::ops::attention::PlanShape;
 
@@ -23,6 +23,8 @@ pub(super) struct Lowered {
     pub(super) ropes: Vec<RopeSpec>,
     /// Distinct shapes of attention; each has a plan of its work.
     pub(super) shapes: Vec<PlanShape>,
+    /// Distinct rotations of cached K, without magnitude; each has a table of the angles of a step's rope offsets.
+    pub(super) turns: Vec<RopeSpec>,
     /// Columns of the widest value that is quantised; 0 if none is.
     pub(super) quantised_columns: usize,
 }
@@ -34,7 +36,9 @@ impl Lowered {
         kv: &'a KvSpec,
     ) -> impl Iterator<Item = (&'a AttentionSpec, &'a KvGroupSpec)> {
         self.steps.iter().filter_map(|step| match step {
-            Step::AttentionTiles { spec, .. } => Some((spec, &kv.groups[kv.locate(spec.layer)?.0])),
+            Step::AttentionTiles(AttentionStep { spec, .. }) => {
+                Some((spec, &kv.groups[kv.locate(spec.layer)?.0]))
+            }
             _ => None,
         })
     }
@@ -64,16 +68,17 @@ pub(super) fn lower(
         out: Vec::new(),
         ropes: Vec::new(),
         shapes: Vec::new(),
+        turns: Vec::new(),
         quantised: None,
         quantised_columns: 0,
     };
     for node in &graph.nodes {
         lowering.node(node)?;
     }
-    let Lowering { out, ropes, shapes, quantised_columns, .. } = lowering;
+    let Lowering { out, ropes, shapes, turns, quantised_columns, .. } = lowering;
     let splits: Vec<_> = out.iter().map(|(step, footprint)| (step.split(), footprint.clone())).collect();
     let steps = out.into_iter().map(|(step, _)| step).collect();
-    Ok(Lowered { steps, barriers: barriers(&splits), ropes, shapes, quantised_columns })
+    Ok(Lowered { steps, barriers: barriers(&splits), ropes, shapes, turns, quantised_columns })
 }
 
 struct Lowering<'a> {
@@ -84,6 +89,7 @@ struct Lowering<'a> {
     out: Vec<(Step, Footprint)>,
     ropes: Vec<RopeSpec>,
     shapes: Vec<PlanShape>,
+    turns: Vec<RopeSpec>,
     /// The value whose 8-bit image is in the scratch memory now.
     quantised: Option<ValueId>,
     quantised_columns: usize,
@@ -119,10 +125,11 @@ impl Lowering<'_> {
                 return Ok(());
             }
             Op::Attention(spec) => {
-                let (q, output, plan) = (input(0), output(0), self.attention_plan(spec));
-                let step = Step::AttentionTiles { spec: *spec, plan, q, output };
-                self.push_reading(node, step, &[CACHE], &[]);
-                Step::AttentionFold { spec: *spec, plan, q, output }
+                let (q, output) = (input(0), output(0));
+                let (plan, turn) = (self.attention_plan(spec), self.turn(spec));
+                let step = AttentionStep { spec: spec.clone(), plan, turn, q, output };
+                self.push_reading(node, Step::AttentionTiles(step.clone()), &[CACHE], &[]);
+                Step::AttentionFold(step)
             }
             Op::Activate(function) => {
                 Step::Activate { function: *function, input: input(0), output: output(0) }
@@ -206,6 +213,16 @@ impl Lowering<'_> {
         })
     }
 
+    /// The rotation that turns an attention's queries on.
+    fn turn(&mut self, spec: &AttentionSpec) -> Option<usize> {
+        let turn = RopeSpec { magnitude: 1.0.into(), ..spec.rope.clone()? };
+        let known = self.turns.iter().position(|known| *known == turn);
+        Some(known.unwrap_or_else(|| {
+            self.turns.push(turn);
+            self.turns.len() - 1
+        }))
+    }
+
     fn push(&mut self, node: &Node, step: Step) {
         self.push_reading(node, step, &[], &[]);
     }
@@ -251,8 +268,8 @@ impl Step {
         match self {
             // A gathered row comes from anywhere, so it is fenced like chunks.
             Step::Linear { .. }
-            | Step::AttentionTiles { .. }
-            | Step::AttentionFold { .. }
+            | Step::AttentionTiles(_)
+            | Step::AttentionFold(_)
             | Step::GatherRows { .. } => Split::Chunks,
             _ => Split::Rows(self.symbol()),
         }
@@ -266,8 +283,8 @@ impl Step {
             | Step::Linear { output, .. }
             | Step::Rope { output, .. }
             | Step::RopeStore { output, .. }
-            | Step::AttentionTiles { output, .. }
-            | Step::AttentionFold { output, .. }
+            | Step::AttentionTiles(AttentionStep { output, .. })
+            | Step::AttentionFold(AttentionStep { output, .. })
             | Step::Activate { output, .. }
             | Step::GatedActivate { output, .. }
             | Step::Add { output, .. }

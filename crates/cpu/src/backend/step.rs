@@ -15,7 +15,7 @@ use super::operand::{Memory, Operand};
 use super::weights::CpuWeights;
 use crate::Isa;
 use crate::arena::CpuArena;
-use crate::ops::attention::{self, AttentionArgs, AttentionPlan, AttentionScratch, PlanShape};
+use crate::ops::attention::{self, AttentionArgs, AttentionPlan, AttentionScratch, OffsetAngles, Turns};
 use crate::ops::kv_store::{StoreTarget, kv_store, rope_store};
 use crate::ops::linear::{Chunks, Input, Piece, linear};
 use crate::ops::norm::{Norm, add_norm, norm};
@@ -79,19 +79,9 @@ pub(super) enum Step {
         output: Operand,
     },
     /// Scores and sums of tiles.
-    AttentionTiles {
-        spec: AttentionSpec,
-        plan: usize,
-        q: Operand,
-        output: Operand,
-    },
+    AttentionTiles(AttentionStep),
     /// What tiles of several workers add up to.
-    AttentionFold {
-        spec: AttentionSpec,
-        plan: usize,
-        q: Operand,
-        output: Operand,
-    },
+    AttentionFold(AttentionStep),
     Activate {
         function: Activation,
         input: Operand,
@@ -129,6 +119,18 @@ pub(super) enum Step {
     },
 }
 
+/// Attention of one layer.
+#[derive(Debug, Clone)]
+pub(super) struct AttentionStep {
+    pub(super) spec: AttentionSpec,
+    /// Index of the plan of its work.
+    pub(super) plan: usize,
+    /// Index of the rotation that turns queries on, where K is rotated.
+    pub(super) turn: Option<usize>,
+    pub(super) q: Operand,
+    pub(super) output: Operand,
+}
+
 /// One matrix of a linear step.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PartStep {
@@ -164,6 +166,8 @@ pub(super) struct Scratch {
     attention: Vec<Mutex<AttentionScratch>>,
     /// One for each distinct shape of attention.
     plans: Vec<AttentionPlan>,
+    /// Angles of rope offsets.
+    turns: OffsetAngles,
 }
 
 /// [`Scratch`] as workers share it.
@@ -173,6 +177,8 @@ pub(super) struct SharedScratch<'a> {
     partials: SharedSlice<'a, f32>,
     attention: &'a [Mutex<AttentionScratch>],
     plans: &'a [AttentionPlan],
+    rope_offsets: &'a [u32],
+    turns: Vec<SharedSlice<'a, f32>>,
 }
 
 impl Scratch {
@@ -199,6 +205,7 @@ impl Scratch {
             partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
             attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
             plans: lowered.shapes.iter().map(|_| AttentionPlan::default()).collect(),
+            turns: OffsetAngles::default(),
         })
     }
 
@@ -210,21 +217,25 @@ impl Scratch {
     }
 
     /// Plans this step's attention.
-    pub(super) fn plan(&mut self, shapes: &[PlanShape], batch: &Batch<'_>) {
+    pub(super) fn plan(&mut self, lowered: &Lowered, batch: &Batch<'_>) {
         let workers = self.attention.len();
-        for (plan, shape) in self.plans.iter_mut().zip(shapes) {
+        for (plan, shape) in self.plans.iter_mut().zip(&lowered.shapes) {
             plan.rebuild(shape, batch, workers, PARTIAL_FLOATS);
         }
+        self.turns.rebuild(&lowered.turns, batch);
     }
 
     /// The memory as workers share it.
     pub(super) fn shared(&mut self) -> SharedScratch<'_> {
+        let (rope_offsets, turns) = self.turns.shared();
         SharedScratch {
             quantised: SharedSlice::from_slice(&mut self.quantised),
             angles: self.angles.iter_mut().map(HostBuffer::shared).collect(),
             partials: self.partials.shared(),
             attention: &self.attention,
             plans: &self.plans,
+            rope_offsets,
+            turns,
         }
     }
 }
@@ -250,7 +261,7 @@ impl Step {
     /// before the next step stands.
     pub(super) fn is_idle(&self, run: &Run<'_>) -> bool {
         match self {
-            Step::AttentionFold { plan, .. } => !run.scratch.plans[*plan].needs_finish(),
+            Step::AttentionFold(AttentionStep { plan, .. }) => !run.scratch.plans[*plan].needs_finish(),
             _ => false,
         }
     }
@@ -283,12 +294,12 @@ impl Step {
                 let (rotation, target) = (run.rotation(*table), run.store_target(spec.layer));
                 rope_store(isa, share(output), spec, &rotation, &target, &rows(input), &rows(output));
             }
-            Step::AttentionTiles { spec, plan, q, output } => {
-                let args = run.attention(spec, *plan, rows(q), rows(output));
+            Step::AttentionTiles(step) => {
+                let args = run.attention(step);
                 attention::run(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
             }
-            Step::AttentionFold { spec, plan, q, output } => {
-                let args = run.attention(spec, *plan, rows(q), rows(output));
+            Step::AttentionFold(step) => {
+                let args = run.attention(step);
                 attention::finish(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
             }
             Step::Activate { function, input, output } => {
@@ -395,13 +406,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn attention<'s>(
-        &'s self,
-        spec: &'s AttentionSpec,
-        plan: usize,
-        q: Rows<'s>,
-        out: Rows<'s>,
-    ) -> AttentionArgs<'s> {
+    fn attention<'s>(&'s self, step: &'s AttentionStep) -> AttentionArgs<'s> {
+        let spec = &step.spec;
+        let turns = |turn: usize| {
+            let rotation = Rotation { spec: &self.lowered.turns[turn], table: self.scratch.turns[turn] };
+            Turns { offsets: self.scratch.rope_offsets, rotation }
+        };
         let (group_index, layer_index) = self.locate(spec.layer);
         AttentionArgs {
             spec,
@@ -410,10 +420,11 @@ impl<'a> Run<'a> {
             layer_index,
             cells: self.arena.cells(group_index),
             batch: self.batch,
-            q,
-            out,
+            q: self.memory.rows(&step.q),
+            out: self.memory.rows(&step.output),
+            turns: step.turn.map(turns),
             sinks: spec.sinks.map(|sinks| self.weights.vector(sinks)),
-            plan: &self.scratch.plans[plan],
+            plan: &self.scratch.plans[step.plan],
             partials: self.scratch.partials,
         }
     }

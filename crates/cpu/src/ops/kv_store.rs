@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use minfer_graph::{KvFormat, KvGroupSpec, KvSide, RopeStoreSpec};
+use minfer_graph::{KvFormat, KvGroupSpec, KvOrder, KvSide, KvStrides, RopeStoreSpec};
 
 use super::rope::Rotation;
 use crate::arch::{Isa, Kernel, LANES, Simd};
@@ -122,7 +122,7 @@ impl Kernel for Store<'_> {
         while row < self.rows.end {
             let run = self.target.run(row, self.rows.end);
             for head in 0..group.kv_heads as usize {
-                let place = Place { target: self.target, cell: self.target.rows[row], head };
+                let place = |side| Place::new(self.target, side, self.target.rows[row], head);
                 let column = self.k_column + head * k_dim;
                 for (index, staged) in stage[..run].iter_mut().enumerate() {
                     staged[..k_dim].copy_from_slice(&self.k.row(row + index)[column..column + k_dim]);
@@ -130,140 +130,140 @@ impl Kernel for Store<'_> {
                         rotation.rotate(simd, row + index, &mut staged[..k_dim]);
                     }
                 }
-                place.write_k(simd, &stage[..run]);
+                place(KvSide::K).write(simd, &stage[..run]);
                 let column = self.v_column + head * v_dim;
                 for (index, staged) in stage[..run].iter_mut().enumerate() {
                     staged[..v_dim].copy_from_slice(&self.v.row(row + index)[column..column + v_dim]);
                 }
-                place.write_v(simd, &stage[..run]);
+                place(KvSide::V).write(simd, &stage[..run]);
             }
             row += run;
         }
     }
 }
 
-/// One head of neighbouring cells.
+/// One side of one head of neighbouring cells.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    target: &'a StoreTarget<'a>,
-    /// The first.
-    cell: u32,
+    cells: KvCells<'a>,
+    format: KvFormat,
+    dim: usize,
+    order: KvOrder,
+    strides: KvStrides,
+    /// Byte of the block's rows of this side.
+    start: usize,
     head: usize,
+    /// Offset of the first cell in its block.
+    offset: usize,
 }
 
-impl Place<'_> {
-    fn block_tokens(&self) -> usize {
-        self.target.group.block_tokens as usize
+impl<'a> Place<'a> {
+    fn new(target: &StoreTarget<'a>, side: KvSide, cell: u32, head: usize) -> Place<'a> {
+        let group = target.group;
+        let (block, offset) = (cell / group.block_tokens, cell % group.block_tokens);
+        let (dim, format) = group.side(side);
+        let start = block as usize * group.bytes_per_block() as usize
+            + group.side_offset(target.layer_index, side) as usize;
+        Place {
+            cells: target.cells,
+            format,
+            dim: dim as usize,
+            order: group.order(side),
+            strides: group.strides(side),
+            start,
+            head,
+            offset: offset as usize,
+        }
     }
 
-    /// Offset of the first cell in its block.
-    fn offset(&self) -> usize {
-        self.cell as usize % self.block_tokens()
-    }
-
-    /// Index of the head's first element in the block, in units of `bytes`.
-    fn base(&self, side: KvSide, dim: usize, format: KvFormat, bytes: usize) -> usize {
-        let group = self.target.group;
-        let block = self.cell as usize / self.block_tokens();
-        let head = self.block_tokens() * dim * format.element_bytes() as usize;
-        let start = block * group.bytes_per_block() as usize
-            + group.side_offset(self.target.layer_index, side) as usize
-            + self.head * head;
-        start / bytes
+    /// Byte of a row's first unit.
+    fn row(&self, row: usize) -> usize {
+        self.start + self.strides.at(self.head, self.offset + row, 0)
     }
 
     #[inline(always)]
-    fn write_k<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
-        let (dim, format) = (self.target.group.k_dim as usize, self.target.group.k_format);
-        let cells = self.target.cells;
-        match format {
-            KvFormat::F32 => self.scatter(cells.singles, dim, |row, step| rows[row][step], rows.len()),
+    fn write<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
+        match self.format {
+            KvFormat::F32 => self.put(self.cells.singles, rows, self.dim),
             KvFormat::F16 => {
                 let mut narrow = [[0; MOST_DIMS]; RUN];
                 for (row, narrow) in rows.iter().zip(&mut narrow) {
-                    narrow_f16(simd, &row[..dim], &mut narrow[..dim]);
+                    narrow_f16(simd, &row[..self.dim], &mut narrow[..self.dim]);
                 }
-                self.scatter(cells.halves, dim, |row, step| narrow[row][step], rows.len());
+                self.put(self.cells.halves, &narrow[..rows.len()], self.dim);
             }
             KvFormat::BF16 => {
                 let mut narrow = [[0; MOST_DIMS / 2]; RUN];
                 for (row, narrow) in rows.iter().zip(&mut narrow) {
-                    narrow_bf16(simd, row, narrow, dim);
+                    narrow_bf16(simd, row, narrow, self.dim);
                 }
-                self.scatter(cells.pairs, dim / 2, |row, step| narrow[row][step], rows.len());
+                let narrow = &narrow[..rows.len()];
+                match self.order {
+                    KvOrder::Lanes => self.put(self.cells.pairs, narrow, self.dim / 2),
+                    KvOrder::Rows => self.put_halves(narrow),
+                    KvOrder::Pairs => self.put_pairs(narrow),
+                }
             }
         }
     }
 
-    /// Writes `value(row, step)` to [step][position].
+    /// Writes the first elements of some rows.
     #[inline(always)]
-    fn scatter<T: Copy>(
-        &self,
-        memory: SharedSlice<'_, T>,
-        steps: usize,
-        value: impl Fn(usize, usize) -> T,
-        run: usize,
-    ) {
-        let format = self.target.group.k_format;
-        let base =
-            self.base(KvSide::K, self.target.group.k_dim as usize, format, size_of::<T>()) + self.offset();
-        for step in 0..steps {
-            let start = base + step * self.block_tokens();
-            for (row, to) in memory.get_mut(start..start + run).iter_mut().enumerate() {
-                *to = value(row, step);
+    fn put<T: Copy, const N: usize>(&self, memory: SharedSlice<'_, T>, rows: &[[T; N]], elements: usize) {
+        let size = size_of::<T>();
+        if self.order != KvOrder::Lanes {
+            for (index, row) in rows.iter().enumerate() {
+                let start = self.row(index) / size;
+                memory.get_mut(start..start + elements).copy_from_slice(&row[..elements]);
+            }
+            return;
+        }
+        let (first, stride) = (self.row(0) / size, self.strides.unit / size);
+        for element in 0..elements {
+            let start = first + element * stride;
+            for (to, row) in memory.get_mut(start..start + rows.len()).iter_mut().zip(rows) {
+                *to = row[element];
             }
         }
     }
 
+    /// Rows of bf16.
     #[inline(always)]
-    fn write_v<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
-        let (dim, format) = (self.target.group.v_dim as usize, self.target.group.v_format);
-        let cells = self.target.cells;
-        let base = self.base(KvSide::V, dim, format, format.element_bytes() as usize);
-        let start = |row: usize| base + (self.offset() + row) * dim;
-        match format {
-            KvFormat::F32 => {
-                for (index, row) in rows.iter().enumerate() {
-                    cells.singles.get_mut(start(index)..start(index) + dim).copy_from_slice(&row[..dim]);
-                }
-            }
-            KvFormat::F16 => {
-                for (index, row) in rows.iter().enumerate() {
-                    let to = cells.halves.get_mut(start(index)..start(index) + dim);
-                    narrow_f16(simd, &row[..dim], to);
-                }
-            }
-            KvFormat::BF16 => self.write_v_pairs(simd, rows, base, dim),
+    fn put_halves(&self, rows: &[[u32; MOST_DIMS / 2]]) {
+        for (index, row) in rows.iter().enumerate() {
+            let start = self.row(index) / 2;
+            let to = self.cells.halves.get_mut(start..start + self.dim);
+            to.iter_mut().enumerate().for_each(|(dim, to)| *to = bf16(row, dim) as u16);
         }
     }
 
     /// Two neighbouring positions share the words of a pair: both at once where both are ours, else halves of words.
     #[inline(always)]
-    fn write_v_pairs<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]], base: usize, dim: usize) {
-        let cells = self.target.cells;
-        let mut narrow = [[0; MOST_DIMS / 2]; RUN];
-        for (row, narrow) in rows.iter().zip(&mut narrow) {
-            narrow_bf16(simd, row, narrow, dim);
-        }
-        let element = |row: usize, dim: usize| narrow[row][dim / 2] >> (16 * (dim % 2)) & 0xffff;
+    fn put_pairs(&self, rows: &[[u32; MOST_DIMS / 2]]) {
         let mut row = 0;
         while row < rows.len() {
-            let position = self.offset() + row;
-            let pair = base / 2 + position / 2 * dim;
-            if position.is_multiple_of(2) && row + 1 < rows.len() {
-                for (index, word) in cells.pairs.get_mut(pair..pair + dim).iter_mut().enumerate() {
-                    *word = element(row, index) | element(row + 1, index) << 16;
+            let start = self.row(row);
+            if (self.offset + row).is_multiple_of(2) && row + 1 < rows.len() {
+                let words = self.cells.pairs.get_mut(start / 4..start / 4 + self.dim);
+                for (dim, word) in words.iter_mut().enumerate() {
+                    *word = bf16(&rows[row], dim) | bf16(&rows[row + 1], dim) << 16;
                 }
                 row += 2;
             } else {
-                for index in 0..dim {
-                    let half = 2 * (pair + index) + position % 2;
-                    cells.halves.get_mut(half..half + 1)[0] = element(row, index) as u16;
+                for dim in 0..self.dim {
+                    let half = start / 2 + 2 * dim;
+                    self.cells.halves.get_mut(half..half + 1)[0] = bf16(&rows[row], dim) as u16;
                 }
                 row += 1;
             }
         }
     }
+}
+
+/// One element of a row of pairs.
+#[inline(always)]
+fn bf16(row: &[u32; MOST_DIMS / 2], dim: usize) -> u32 {
+    row[dim / 2] >> (16 * (dim % 2)) & 0xffff
 }
 
 /// f32 to f16, to nearest even.
@@ -300,7 +300,7 @@ mod tests {
     use crate::arena::CpuArena;
     use crate::math::testing::Numbers;
     use crate::threads::Worker;
-    use minfer_graph::KvSpec;
+    use minfer_graph::{KvLayout, KvSpec};
 
     const TOKENS: usize = 53;
 
@@ -370,7 +370,10 @@ mod tests {
                 let (k_width, v_width) = (2 * dim as usize, dim as usize);
                 let (mut k, mut v) =
                     (Numbers(1).vec(TOKENS * k_width, 3.0), Numbers(2).vec(TOKENS * v_width, 3.0));
-                for isa in Isa::available() {
+                for (isa, layout) in
+                    Isa::available().flat_map(|isa| KvLayout::ALL.map(|layout| (isa, layout)))
+                {
+                    case.layout = layout;
                     for count in 1..=3 {
                         let arena = arena(&case);
                         let (group, rows) = (case.group(), cells(&case));

@@ -89,7 +89,7 @@ impl Kernel for RotateRows<'_> {
 impl Rotation<'_> {
     /// Rotates one head of a row of the step in place.
     #[inline(always)]
-    pub(super) fn rotate<S: Simd>(&self, simd: S, row: usize, head: &mut [f32]) {
+    pub(in crate::ops) fn rotate<S: Simd>(&self, simd: S, row: usize, head: &mut [f32]) {
         let dims = self.spec.rotated_dims() as usize;
         let (cosines, sines) = self.table.get(dims * row..dims * (row + 1)).split_at(dims / 2);
         let rotated = &mut head[..dims];

@@ -140,6 +140,7 @@ impl Family {
             mask: self.window.map_or(Mask::Causal, Mask::Window),
             softcap: None,
             sinks: None,
+            rope: Some(rope),
         };
         let attention = b.attention(q, spec);
         let result = linear(b, attention, self.width, false, DType::Q8_0, &name("attn_output"));

@@ -14,11 +14,9 @@ pub fn causal(scope: &mut Scope<'_, '_>, x: ValueId) -> ValueId {
     let [q, k, v] = projections(scope, x);
     let q = norm::heads(scope, q, "attn_q_norm", heads);
     let k = norm::heads(scope, k, "attn_k_norm", kv_heads);
-    let (q, k) = match numbers.rope_of(layer) {
-        Some(rope) => {
-            let rope = rope::spec(rope);
-            (scope.graph.rope(q, &rope, heads, k_dim), scope.graph.rope(k, &rope, kv_heads, k_dim))
-        }
+    let rope = numbers.rope_of(layer).map(rope::spec);
+    let (q, k) = match &rope {
+        Some(rope) => (scope.graph.rope(q, rope, heads, k_dim), scope.graph.rope(k, rope, kv_heads, k_dim)),
         None => (q, k),
     };
     scope.graph.kv_store(k, v, layer, kv_heads);
@@ -32,6 +30,7 @@ pub fn causal(scope: &mut Scope<'_, '_>, x: ValueId) -> ValueId {
         mask: numbers.attention.window_of(layer).map_or(Mask::Causal, Mask::Window),
         softcap: numbers.attention.softcap.map(Into::into),
         sinks: None,
+        rope,
     };
     let mixed = scope.graph.attention(q, spec);
     scope.linear(mixed, "attn_output")

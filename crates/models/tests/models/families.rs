@@ -6,7 +6,7 @@ use minfer_models::{Model, ModelOptions, RopeOverrides};
 use minfer_testkit::synthetic::{Family, ModelFile, TensorData, Value};
 
 fn attentions(program: &Program) -> Vec<AttentionSpec> {
-    let attention = |op: &Op| if let Op::Attention(spec) = op { Some(*spec) } else { None };
+    let attention = |op: &Op| if let Op::Attention(spec) = op { Some(spec.clone()) } else { None };
     program.body.nodes.iter().filter_map(|node| attention(&node.op)).collect()
 }
 
@@ -197,7 +197,7 @@ fn granite_without_rotation_is_read() {
 #[test]
 fn caps_and_scales_are_the_files() {
     let model = read(&Family::Gemma2.model()).unwrap();
-    let spec = attentions(&model.program)[1];
+    let spec = attentions(&model.program)[1].clone();
     assert_eq!((spec.softcap.map(|cap| cap.get()), spec.scale.get()), (Some(50.0), 1.0 / 32f32.sqrt()));
     let caps: Vec<f32> = model
         .program

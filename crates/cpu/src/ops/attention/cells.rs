@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use minfer_graph::{KvFormat, KvGroupSpec, KvSide};
+use minfer_graph::{BlockTable, EVICTED, KvFormat, KvGroupSpec, KvOrder, KvSide, KvStrides};
 
-use super::TILE;
 use super::products::{Ahead, Matrix};
+use super::{AttentionArgs, TILE};
 use crate::arch::{LANES, Simd};
 use crate::arena::KvCells;
+use crate::ops::kv_store::MOST_DIMS;
 use crate::threads::SharedSlice;
 
 /// Query rows that a copied tile must serve to be worth the copy where it could be read in place.
@@ -38,264 +39,406 @@ impl Tile<'_> {
     }
 }
 
+/// Neighbouring rows of a tile in one block.
+struct Piece {
+    /// Counted from the tile's start.
+    rows: Range<usize>,
+    block: usize,
+    /// Offset of the first row in the block.
+    offset: usize,
+    /// What K was rotated at beyond its position.
+    rope_offset: u32,
+}
+
+/// One side of one KV head in every block of a layer.
+#[derive(Clone, Copy)]
+struct Side {
+    format: KvFormat,
+    dim: usize,
+    order: KvOrder,
+    strides: KvStrides,
+    /// Byte of the head's first unit in a block.
+    start: usize,
+    /// Of them those that the head is behind a row's start.
+    column: usize,
+}
+
+impl Side {
+    fn new(group: &KvGroupSpec, layer_index: usize, kv_head: usize, side: KvSide) -> Side {
+        let (dim, format) = group.side(side);
+        let strides = group.strides(side);
+        let start = group.side_offset(layer_index, side) as usize + strides.at(kv_head, 0, 0);
+        let column = if strides.head < strides.position { kv_head * strides.head } else { 0 };
+        Side { format, dim: dim as usize, order: group.order(side), strides, start, column }
+    }
+
+    /// Byte of a row's first unit, counted from the block's start.
+    fn row(&self, offset: usize) -> usize {
+        self.start + self.strides.at(0, offset, 0) - self.strides.start
+    }
+}
+
 /// One KV head of one sequence in one layer.
 #[derive(Clone, Copy)]
 pub(super) struct HeadCells<'a> {
-    pub(super) group: &'a KvGroupSpec,
-    pub(super) cells: KvCells<'a>,
-    pub(super) blocks: &'a [u32],
-    pub(super) layer_index: usize,
-    pub(super) kv_head: usize,
+    cells: KvCells<'a>,
+    table: BlockTable<'a>,
+    block_tokens: usize,
+    block_bytes: usize,
+    k: Side,
+    v: Side,
 }
 
 impl<'a> HeadCells<'a> {
-    fn block_tokens(&self) -> usize {
-        self.group.block_tokens as usize
+    /// The cells of a sequence's KV head.
+    pub(super) fn new(args: &AttentionArgs<'a>, sequence: usize, kv_head: usize) -> HeadCells<'a> {
+        let side = |side| Side::new(args.group, args.layer_index, kv_head, side);
+        HeadCells {
+            cells: args.cells,
+            table: args.batch.kv[args.group_index].block_tables[sequence],
+            block_tokens: args.group.block_tokens as usize,
+            block_bytes: args.group.bytes_per_block() as usize,
+            k: side(KvSide::K),
+            v: side(KvSide::V),
+        }
     }
 
-    /// Index of the head's first element of one side in the block that holds a position, in units of `bytes`.
-    fn base(&self, position: usize, side: KvSide, bytes: usize) -> usize {
-        let block = self.blocks[position / self.block_tokens()] as usize;
-        let (dim, format) = match side {
-            KvSide::K => (self.group.k_dim, self.group.k_format),
-            KvSide::V => (self.group.v_dim, self.group.v_format),
+    /// The rows from `rows.start` on that are neighbours in one block, at most to `rows.end`.
+    #[inline(always)]
+    fn piece(&self, start: usize, rows: Range<usize>) -> Piece {
+        let position = start + rows.start;
+        let (block, offset, most, rope_offset) = match self.table {
+            BlockTable::Aligned(blocks) => {
+                let offset = position % self.block_tokens;
+                (blocks[position / self.block_tokens], offset, self.block_tokens - offset, 0)
+            }
+            BlockTable::Shifted(runs) => {
+                let run = runs[runs.partition_point(|run| run.end() as usize <= position)];
+                let into = position - run.start as usize;
+                (run.block, run.offset as usize + into, run.rows as usize - into, run.rope_offset)
+            }
         };
-        let head = self.block_tokens() * dim as usize * format.element_bytes() as usize;
-        let start = block * self.group.bytes_per_block() as usize
-            + self.group.side_offset(self.layer_index, side) as usize
-            + self.kv_head * head;
-        start / bytes
+        assert!(block != EVICTED, "position {position} is seen but was evicted");
+        let rows = rows.start..rows.end.min(rows.start + most);
+        Piece { rows, block: block as usize, offset, rope_offset }
     }
 
-    /// One side of the tile after the one that starts at a position, in a number of steps; nothing where blocks are no tiles.
-    fn ahead(&self, start: usize, side: KvSide, steps: usize) -> Ahead {
-        let next = start + TILE;
-        if self.block_tokens() != TILE || next / TILE >= self.blocks.len() {
+    /// The pieces of some rows of the tile that starts at a position, in order.
+    fn pieces(&self, start: usize, rows: Range<usize>) -> impl Iterator<Item = Piece> + use<'a> {
+        let (cells, mut next) = (*self, rows.start);
+        std::iter::from_fn(move || {
+            let piece = (next < rows.end).then(|| cells.piece(start, next..rows.end))?;
+            next = piece.rows.end;
+            Some(piece)
+        })
+    }
+
+    /// Runs of the rows of a tile with the rope offset of each.
+    pub(super) fn rope_offsets(
+        &self,
+        start: usize,
+        rows: Range<usize>,
+    ) -> impl Iterator<Item = (Range<usize>, u32)> + use<'a> {
+        let (cells, mut next) = (*self, rows.start);
+        std::iter::from_fn(move || {
+            let mut pieces = cells.pieces(start, next..rows.end);
+            let Piece { rows: first, rope_offset, .. } = pieces.next()?;
+            let alike = pieces.take_while(|piece| piece.rope_offset == rope_offset);
+            let end = alike.last().map_or(first.end, |piece| piece.rows.end);
+            next = end;
+            Some((first.start..end, rope_offset))
+        })
+    }
+
+    /// The block in which all of the tile lies as if its rows were neighbours, and the offset of its start.
+    #[inline(always)]
+    fn one_block(&self, start: usize, seen: &Range<usize>) -> Option<(usize, usize)> {
+        let piece = self.piece(start, seen.clone());
+        let offset = piece.offset.checked_sub(piece.rows.start)?;
+        let fits = piece.rows.end == seen.end && offset + TILE <= self.block_tokens;
+        fits.then_some((piece.block, offset))
+    }
+
+    /// One side of the tile after the one that starts at a position, in a number of steps; nothing where a tile of the head
+    /// is no run of memory.
+    #[inline(always)]
+    fn ahead(&self, start: usize, side: &Side, steps: usize) -> Ahead {
+        let next = start / TILE + 1;
+        let BlockTable::Aligned(blocks) = self.table else { return Ahead::NONE };
+        let near = side.strides.head >= side.strides.pair;
+        if self.block_tokens != TILE || next >= blocks.len() || blocks[next] == EVICTED || !near {
             return Ahead::NONE;
         }
-        let (dim, format) = match side {
-            KvSide::K => (self.group.k_dim as usize, self.group.k_format),
-            KvSide::V => (self.group.v_dim as usize, self.group.v_format),
-        };
-        let words = TILE * dim * format.element_bytes() as usize / 4;
-        let base = self.base(next, side, 4);
+        let base = (blocks[next] as usize * self.block_bytes + side.start) / 4;
+        let words = side.strides.head / 4;
         let address = self.cells.pairs.get(base..base + words).as_ptr().cast();
         Ahead { address, bytes: 4 * words / steps }
     }
 
-    /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions past `end`
-    /// hold anything.
+    /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions that are not
+    /// `seen` hold anything.
     #[inline(always)]
-    pub(super) fn k_tile<S: Simd>(
+    pub(super) fn k_tile<'t, S: Simd>(
         &self,
         simd: S,
         start: usize,
-        end: usize,
+        seen: Range<usize>,
         rows: usize,
-        floats: &'a mut [f32],
-        pairs: &'a mut [u32],
-    ) -> Tile<'a> {
-        let format = self.group.k_format;
-        let dim = self.group.k_dim as usize;
-        let in_place = self.block_tokens() >= TILE
-            && match format {
-                KvFormat::F16 => rows <= FEW_ROWS,
-                KvFormat::F32 | KvFormat::BF16 => rows <= FEW_ROWS || 4 * self.block_tokens() <= NEAR,
-            };
-        match format {
-            KvFormat::F32 if in_place => Tile::F32(self.k_in_place(self.cells.singles, start, dim)),
-            KvFormat::F16 if in_place => Tile::F16(self.k_in_place(self.cells.halves, start, dim)),
-            KvFormat::BF16 if in_place => Tile::BF16(self.k_in_place(self.cells.pairs, start, dim / 2)),
-            KvFormat::F32 => {
-                self.copy_k(simd, self.cells.singles, start..end, dim, floats);
-                Tile::F32(Matrix {
-                    values: floats,
-                    stride: TILE,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::K, dim),
-                })
-            }
-            KvFormat::F16 => {
-                self.copy_k(simd, self.cells.halves, start..end, dim, floats);
-                Tile::F32(Matrix {
-                    values: floats,
-                    stride: TILE,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::K, dim),
-                })
-            }
-            KvFormat::BF16 => {
-                self.copy_k(simd, self.cells.pairs, start..end, dim / 2, pairs);
-                Tile::BF16(Matrix {
-                    values: pairs,
-                    stride: TILE,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::K, dim / 2),
-                })
-            }
+        floats: &'t mut [f32],
+        pairs: &'t mut [u32],
+    ) -> Tile<'t>
+    where
+        'a: 't,
+    {
+        let (format, dim, cells) = (self.k.format, self.k.dim, &self.cells);
+        let wanted_in_place = self.k.order == KvOrder::Lanes
+            && (rows <= FEW_ROWS || (format != KvFormat::F16 && 4 * self.block_tokens <= NEAR));
+        let one = self.one_block(start, &seen);
+        let place = if wanted_in_place { one } else { None };
+        let copied = Copied { start, seen, one };
+        match (format, place) {
+            (KvFormat::F32, Some(place)) => Tile::F32(self.k_in_place(cells.singles, start, place, dim)),
+            (KvFormat::F16, Some(place)) => Tile::F16(self.k_in_place(cells.halves, start, place, dim)),
+            (KvFormat::BF16, Some(place)) => Tile::BF16(self.k_in_place(cells.pairs, start, place, dim / 2)),
+            (KvFormat::F32, None) => Tile::F32(self.copy_k(simd, cells.singles, copied, dim, floats)),
+            (KvFormat::F16, None) => Tile::F32(self.copy_k(simd, cells.halves, copied, dim, floats)),
+            (KvFormat::BF16, None) => Tile::BF16(self.copy_k(simd, cells.pairs, copied, dim / 2, pairs)),
         }
     }
 
     #[inline(always)]
-    fn k_in_place<T: Copy>(&self, memory: SharedSlice<'a, T>, start: usize, steps: usize) -> Matrix<'a, T> {
-        let stride = self.block_tokens();
-        let base = self.base(start, KvSide::K, size_of::<T>());
+    fn k_in_place<T: Copy>(
+        &self,
+        memory: SharedSlice<'a, T>,
+        start: usize,
+        (block, column): (usize, usize),
+        steps: usize,
+    ) -> Matrix<'a, T> {
+        let stride = self.block_tokens;
+        let base = (block * self.block_bytes + self.k.start) / size_of::<T>();
         let values = memory.get(base..base + steps * stride);
-        Matrix {
-            values,
-            stride,
-            column: start % stride,
-            first: 0,
-            ahead: self.ahead(start, KvSide::K, steps),
-        }
+        Matrix { values, stride, column, first: 0, ahead: self.ahead(start, &self.k, steps) }
     }
 
+    /// A copy as [step][position].
     #[inline(always)]
-    fn copy_k<S: Simd, T: Copied<U>, U>(
+    fn copy_k<'t, S: Simd, T: Stored<U>, U: Copy + Default>(
         &self,
         simd: S,
         memory: SharedSlice<'a, T>,
-        positions: Range<usize>,
+        tile: Copied,
+        steps: usize,
+        to: &'t mut [U],
+    ) -> Matrix<'t, U> {
+        match (self.k.order, tile.one) {
+            (KvOrder::Lanes, Some((block, 0))) if self.block_tokens == TILE => {
+                let base = (block * self.block_bytes + self.k.start) / size_of::<T>();
+                T::copy(simd, memory.get(base..base + steps * TILE), &mut to[..steps * TILE]);
+            }
+            (KvOrder::Lanes, _) => self.copy_lanes(simd, memory, &tile, steps, to),
+            _ => self.copy_turned(simd, memory, &tile, steps, to),
+        }
+        let ahead = self.ahead(tile.start, &self.k, steps);
+        Matrix { values: to, stride: TILE, column: 0, first: 0, ahead }
+    }
+
+    #[inline(always)]
+    fn copy_lanes<S: Simd, T: Stored<U>, U>(
+        &self,
+        simd: S,
+        memory: SharedSlice<'a, T>,
+        tile: &Copied,
         steps: usize,
         to: &mut [U],
     ) {
-        let (stride, first) = (self.block_tokens(), positions.start);
-        let run = TILE.min(stride);
-        for start in positions.step_by(run) {
-            let base = self.base(start, KvSide::K, size_of::<T>());
-            let (head, column) = (memory.get(base..base + steps * stride), start % stride);
-            if stride == TILE {
-                T::copy(simd, head, &mut to[..steps * TILE]);
-                continue;
-            }
+        let stride = self.block_tokens;
+        for piece in self.pieces(tile.start, tile.seen.clone()) {
+            let base = (piece.block * self.block_bytes + self.k.start) / size_of::<T>();
+            let head = memory.get(base..base + steps * stride);
+            let columns = piece.offset..piece.offset + piece.rows.len();
             for (from, to) in head.chunks_exact(stride).zip(to.chunks_exact_mut(TILE)) {
-                T::copy(simd, &from[column..column + run], &mut to[start - first..start - first + run]);
+                T::copy(simd, &from[columns.clone()], &mut to[piece.rows.clone()]);
             }
         }
     }
 
-    /// V of the tile that starts at a position, as [position][width] or [position / 2][width] pairs; rows of positions outside of
-    /// `seen` hold anything.
+    /// Rows become columns.
     #[inline(always)]
-    pub(super) fn v_tile<S: Simd>(
+    fn copy_turned<S: Simd, T: Stored<U>, U: Copy + Default>(
+        &self,
+        simd: S,
+        memory: SharedSlice<'a, T>,
+        tile: &Copied,
+        steps: usize,
+        to: &mut [U],
+    ) {
+        let mut row = [U::default(); MOST_DIMS];
+        for piece in self.pieces(tile.start, tile.seen.clone()) {
+            for (column, offset) in piece.rows.zip(piece.offset..) {
+                let base = (piece.block * self.block_bytes + self.k.row(offset)) / size_of::<T>();
+                T::copy(simd, memory.get(base..base + steps), &mut row[..steps]);
+                for (value, to) in row[..steps].iter().zip(to.chunks_exact_mut(TILE)) {
+                    to[column] = *value;
+                }
+            }
+        }
+    }
+
+    /// V of the tile that starts at a position, as [position][width] or [position / 2][width] pairs; rows of positions that are
+    /// not `seen` hold anything.
+    #[inline(always)]
+    pub(super) fn v_tile<'t, S: Simd>(
         &self,
         simd: S,
         start: usize,
         seen: Range<usize>,
         rows: usize,
-        floats: &'a mut [f32],
-        pairs: &'a mut [u32],
-    ) -> Tile<'a> {
-        let format = self.group.v_format;
-        let dim = self.group.v_dim as usize;
-        let width = dim.next_multiple_of(LANES);
-        let in_place =
-            self.block_tokens() >= TILE && dim == width && (format != KvFormat::F16 || rows <= FEW_ROWS);
-        match format {
-            KvFormat::F32 if in_place => Tile::F32(self.v_in_place(self.cells.singles, start, TILE)),
-            KvFormat::F16 if in_place => Tile::F16(self.v_in_place(self.cells.halves, start, TILE)),
-            KvFormat::BF16 if in_place => Tile::BF16(self.v_in_place(self.cells.pairs, start, TILE / 2)),
-            KvFormat::F32 => {
-                self.copy_v(simd, self.cells.singles, start, seen, 1, floats);
-                Tile::F32(Matrix {
-                    values: floats,
-                    stride: width,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::V, TILE),
-                })
+        floats: &'t mut [f32],
+        pairs: &'t mut [u32],
+    ) -> Tile<'t>
+    where
+        'a: 't,
+    {
+        let (format, order, cells) = (self.v.format, self.v.order, &self.cells);
+        let wanted_in_place =
+            self.v.dim.is_multiple_of(LANES) && (format != KvFormat::F16 || rows <= FEW_ROWS);
+        let place = self.one_block(start, &seen).filter(|_| wanted_in_place);
+        match (format, place) {
+            (KvFormat::F32, Some(place)) => Tile::F32(self.v_in_place(cells.singles, start, place, TILE)),
+            (KvFormat::F16, Some(place)) => Tile::F16(self.v_in_place(cells.halves, start, place, TILE)),
+            (KvFormat::BF16, Some(place)) if order == KvOrder::Pairs && place.1.is_multiple_of(2) => {
+                Tile::BF16(self.v_in_place(cells.pairs, start, place, TILE / 2))
             }
-            KvFormat::F16 => {
-                self.copy_v(simd, self.cells.halves, start, seen, 1, floats);
-                Tile::F32(Matrix {
-                    values: floats,
-                    stride: width,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::V, TILE),
-                })
-            }
-            KvFormat::BF16 => {
-                self.copy_v(simd, self.cells.pairs, start, seen, 2, pairs);
-                Tile::BF16(Matrix {
-                    values: pairs,
-                    stride: width,
-                    column: 0,
-                    first: 0,
-                    ahead: self.ahead(start, KvSide::V, TILE / 2),
-                })
-            }
+            (KvFormat::F32, None) => Tile::F32(self.copy_v(simd, cells.singles, start, seen, floats)),
+            (KvFormat::F16, None) => Tile::F32(self.copy_v(simd, cells.halves, start, seen, floats)),
+            (KvFormat::BF16, _) => Tile::BF16(self.copy_v_pairs(start, seen, pairs)),
         }
     }
 
     #[inline(always)]
-    fn v_in_place<T: Copy>(&self, memory: SharedSlice<'a, T>, start: usize, steps: usize) -> Matrix<'a, T> {
-        let stride = self.group.v_dim as usize;
-        let step = start % self.block_tokens() * steps / TILE;
-        let base = self.base(start, KvSide::V, size_of::<T>()) + step * stride;
+    fn v_in_place<T: Copy>(
+        &self,
+        memory: SharedSlice<'a, T>,
+        start: usize,
+        (block, offset): (usize, usize),
+        steps: usize,
+    ) -> Matrix<'a, T> {
+        // A step is a row, or two where they take turns. Heads of one row are columns.
+        let stride = self.v.strides.pair / (2 * size_of::<T>()) * (TILE / steps);
+        let column = self.v.column / size_of::<T>();
+        let base = (block * self.block_bytes + self.v.row(offset)) / size_of::<T>() - column;
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column: 0, first: 0, ahead: self.ahead(start, KvSide::V, steps) }
+        Matrix { values, stride, column, first: 0, ahead: self.ahead(start, &self.v, steps) }
     }
 
-    /// Copies the rows of seen positions, `together` positions a row.
+    /// A copy of the seen rows as [position][width].
     #[inline(always)]
-    fn copy_v<S: Simd, T: Copied<U>, U>(
+    fn copy_v<'t, S: Simd, T: Stored<f32>>(
         &self,
         simd: S,
         memory: SharedSlice<'a, T>,
         start: usize,
         seen: Range<usize>,
-        together: usize,
-        to: &mut [U],
-    ) {
-        let dim = self.group.v_dim as usize;
+        to: &'t mut [f32],
+    ) -> Matrix<'t, f32> {
+        let (dim, size) = (self.v.dim, size_of::<T>());
         let width = dim.next_multiple_of(LANES);
-        let last = seen.end.div_ceil(together);
-        let mut step = seen.start / together;
-        while step < last {
-            // As far as the block goes.
-            let position = start + step * together;
-            let offset = position % self.block_tokens();
-            let rows = (last - step).min((self.block_tokens() - offset) / together);
-            let base = self.base(position, KvSide::V, size_of::<T>()) + offset / together * dim;
-            let from = memory.get(base..base + rows * dim);
-            let to = &mut to[step * width..(step + rows) * width];
-            if dim == width {
-                T::copy(simd, from, to);
-            } else {
-                for (from, to) in from.chunks_exact(dim).zip(to.chunks_exact_mut(width)) {
-                    T::copy(simd, from, &mut to[..dim]);
-                }
+        let together = dim == width && self.v.strides.position == dim * size;
+        for piece in self.pieces(start, seen) {
+            let base = (piece.block * self.block_bytes + self.v.row(piece.offset)) / size;
+            let to = &mut to[piece.rows.start * width..piece.rows.end * width];
+            if together {
+                T::copy(simd, memory.get(base..base + piece.rows.len() * dim), to);
+                continue;
             }
-            step += rows;
+            for (row, to) in to.chunks_exact_mut(width).enumerate() {
+                let base = base + row * self.v.strides.position / size;
+                T::copy(simd, memory.get(base..base + dim), &mut to[..dim]);
+            }
+        }
+        Matrix { values: to, stride: width, column: 0, first: 0, ahead: self.ahead(start, &self.v, TILE) }
+    }
+
+    /// A copy of the seen rows as [position / 2][width] pairs. Where a block holds a pair so too its words are copied.
+    #[inline(always)]
+    fn copy_v_pairs<'t>(&self, start: usize, seen: Range<usize>, to: &'t mut [u32]) -> Matrix<'t, u32> {
+        let dim = self.v.dim;
+        let width = dim.next_multiple_of(LANES);
+        for piece in self.pieces(start, seen) {
+            let row = |offset: usize| (piece.block * self.block_bytes + self.v.row(offset)) / 2;
+            let mut position = piece.rows.start;
+            while position < piece.rows.end {
+                let offset = piece.offset + position - piece.rows.start;
+                let words = &mut to[position / 2 * width..][..dim];
+                let both = position.is_multiple_of(2) && position + 1 < piece.rows.end;
+                if both && self.v.order == KvOrder::Pairs && offset.is_multiple_of(2) {
+                    words.copy_from_slice(self.cells.pairs.get(row(offset) / 2..row(offset) / 2 + dim));
+                } else if both {
+                    self.join(words, row(offset), row(offset + 1));
+                } else {
+                    self.put_half(words, row(offset), position % 2);
+                }
+                position += if both { 2 } else { 1 };
+            }
+        }
+        let ahead = self.ahead(start, &self.v, TILE / 2);
+        Matrix { values: to, stride: width, column: 0, first: 0, ahead }
+    }
+
+    /// The elements of a row of bf16 that starts at a half word.
+    #[inline(always)]
+    fn halves(&self, start: usize) -> impl Iterator<Item = u32> + use<'a> {
+        let (dim, step) = (self.v.dim, if self.v.order == KvOrder::Pairs { 2 } else { 1 });
+        let row = self.cells.halves.get(start..start + (dim - 1) * step + 1);
+        row.iter().step_by(step).map(|&half| u32::from(half))
+    }
+
+    /// Pairs of two rows.
+    #[inline(always)]
+    fn join(&self, words: &mut [u32], low: usize, high: usize) {
+        for (word, (low, high)) in words.iter_mut().zip(self.halves(low).zip(self.halves(high))) {
+            *word = low | high << 16;
+        }
+    }
+
+    /// One half of pairs.
+    #[inline(always)]
+    fn put_half(&self, words: &mut [u32], row: usize, half: usize) {
+        for (word, value) in words.iter_mut().zip(self.halves(row)) {
+            *word = *word & !(0xffff << (16 * half)) | value << (16 * half);
         }
     }
 }
 
+/// A tile of K to be copied.
+struct Copied {
+    start: usize,
+    seen: Range<usize>,
+    /// Where it lies in one block, if it does.
+    one: Option<(usize, usize)>,
+}
+
 /// Stored elements that a copied tile holds as `U`.
-trait Copied<U>: Copy {
+trait Stored<U>: Copy {
     /// As many as there are.
     fn copy<S: Simd>(simd: S, from: &[Self], to: &mut [U]);
 }
 
-impl Copied<f32> for f32 {
+impl Stored<f32> for f32 {
     #[inline(always)]
     fn copy<S: Simd>(_simd: S, from: &[f32], to: &mut [f32]) {
         to.copy_from_slice(from);
     }
 }
 
-impl Copied<f32> for u16 {
+impl Stored<f32> for u16 {
     #[inline(always)]
     fn copy<S: Simd>(simd: S, from: &[u16], to: &mut [f32]) {
         widen(simd, from, to);
     }
 }
 
-impl Copied<u32> for u32 {
+impl Stored<u32> for u32 {
     #[inline(always)]
     fn copy<S: Simd>(_simd: S, from: &[u32], to: &mut [u32]) {
         to.copy_from_slice(from);

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use minfer_graph::{BlockTable, KvFormat};
+use minfer_graph::KvFormat;
 
 use super::cells::{HeadCells, Tile};
 use super::plan::{Block, Fold, Item, partial_floats};
 use super::products::{Ahead, Matrix, Values, blocks, scores};
-use super::scratch::{AttentionScratch, QUERY, Seen};
+use super::scratch::{AttentionScratch, QUERY, QueryRows, Seen};
 use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
 use super::{AttentionArgs, SPAN, TILE, visible};
@@ -91,7 +91,7 @@ impl Kernel for RunItem<'_, '_> {
         let RunItem { args, item, scratch } = self;
         let queries = Queries { args, block: &item.block };
         let (rows, width) = (queries.count(), queries.width());
-        load_queries(simd, &queries, scratch);
+        load_queries(simd, &queries, 0, &mut scratch.q);
         scratch.total.state_mut().clear(rows, width);
         for span in item.spans.clone() {
             let positions = span * SPAN..(span + 1) * SPAN;
@@ -137,17 +137,22 @@ impl Kernel for RunFold<'_, '_> {
     }
 }
 
-/// Copies the block's queries, rounded where K is bf16.
+/// Copies the block's queries, turned on by a rope offset where K is rotated, rounded where K is bf16.
 #[inline(always)]
-fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, scratch: &mut AttentionScratch) {
+fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, rope_offset: u32, to: &mut QueryRows) {
     let k_dim = queries.args.spec.k_dim as usize;
-    let rows = scratch.q.get_mut().as_chunks_mut::<QUERY>().0;
+    to.rope_offset = rope_offset;
+    let turns = queries.args.turns.filter(|_| rope_offset > 0).map(|turns| (turns, turns.row(rope_offset)));
+    let rows = to.floats.get_mut().as_chunks_mut::<QUERY>().0;
     for (row, to) in rows[..queries.count()].iter_mut().enumerate() {
         let (batch_row, head) = queries.place(row);
         to[..k_dim].copy_from_slice(&queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim]);
+        if let Some((turns, angles)) = turns {
+            turns.rotation.rotate(simd, angles, &mut to[..k_dim]);
+        }
     }
     if queries.args.group.k_format == KvFormat::BF16 {
-        let pairs = scratch.q_pairs.get_mut().as_chunks_mut::<{ QUERY / 2 }>().0;
+        let pairs = to.pairs.get_mut().as_chunks_mut::<{ QUERY / 2 }>().0;
         for (from, to) in rows[..queries.count()].iter().zip(pairs) {
             let words = to.as_chunks_mut::<{ LANES / 2 }>().0;
             for (lanes, words) in from.as_chunks::<LANES>().0.iter().zip(words).take(k_dim.div_ceil(LANES)) {
@@ -191,27 +196,29 @@ fn run_tile<S: Simd>(
     scratch: &mut AttentionScratch,
 ) {
     let args = queries.args;
-    let cells = HeadCells {
-        group: args.group,
-        cells: args.cells,
-        blocks: match args.batch.kv[args.group_index].block_tables[queries.block.sequence] {
-            BlockTable::Aligned(blocks) => blocks,
-            BlockTable::Shifted(_) => unimplemented!("shifted tables"),
-        },
-        layer_index: args.layer_index,
-        kv_head: queries.block.kv_head,
-    };
-    let AttentionScratch {
-        q, q_pairs, seen, scores, pairs, k, k_pairs, v, v_pairs, edge, tile: state, ..
-    } = scratch;
+    let cells = HeadCells::new(args, queries.block.sequence, queries.block.kv_head);
+    let AttentionScratch { q, seen, scores, part, pairs, k, k_pairs, v, v_pairs, edge, tile: state, .. } =
+        scratch;
     queries.fill_seen(&rows, tile, seen);
     let all = seen[rows.start].start..seen[rows.end - 1].end;
     let scores = scores.get_mut().as_chunks_mut::<TILE>().0;
     let pairs = pairs.get_mut().as_chunks_mut::<{ TILE / 2 }>().0;
 
-    let end = tile.start + all.end;
-    let k = cells.k_tile(simd, tile.start, end, rows.len(), k.get_mut(), k_pairs.get_mut());
-    score_rows(simd, queries, &rows, q.get(), q_pairs.get(), k, scores);
+    let k = cells.k_tile(simd, tile.start, all.clone(), rows.len(), k.get_mut(), k_pairs.get_mut());
+    let part = part.get_mut().as_chunks_mut::<TILE>().0;
+    for (columns, rope_offset) in cells.rope_offsets(tile.start, all.clone()) {
+        if rope_offset != q.rope_offset {
+            load_queries(simd, queries, rope_offset, q);
+        }
+        if columns.start == all.start {
+            score_rows(simd, queries, &rows, q, k, scores);
+            continue;
+        }
+        score_rows(simd, queries, &rows, q, k.without_ahead(), part);
+        for (to, from) in scores[rows.clone()].iter_mut().zip(&part[rows.clone()]) {
+            to[columns.clone()].copy_from_slice(&from[columns.clone()]);
+        }
+    }
     let state = state.state_mut();
     let rounded = args.group.v_format == KvFormat::BF16;
     simd.outlined(Softmax {
@@ -233,14 +240,13 @@ fn score_rows<S: Simd>(
     simd: S,
     queries: &Queries<'_, '_>,
     rows: &Range<usize>,
-    q: &[f32],
-    q_pairs: &[u32],
+    q: &QueryRows,
     k: Tile<'_>,
     out: &mut [[f32; TILE]],
 ) {
     let dim = queries.args.spec.k_dim as usize;
-    let q = q.as_chunks::<QUERY>().0;
-    let q_pairs = q_pairs.as_chunks::<{ QUERY / 2 }>().0;
+    let q_pairs = q.pairs.get().as_chunks::<{ QUERY / 2 }>().0;
+    let q = q.floats.get().as_chunks::<QUERY>().0;
     for block in blocks(rows.len()) {
         let block = rows.start + block.start..rows.start + block.end;
         let k = if block.start == rows.start { k } else { k.without_ahead() };

@@ -10,6 +10,8 @@
 //!   lane per dim, fused, from +0. Hidden positions have no part in it: what lies in their cells is never multiplied.
 //! - Tiles are folded in order into their span, and spans in order into the result, by one function ([`state`]) that starts
 //!   from the empty state. A tile or span without a visible position is skipped. A sink is folded last. The result is `acc / l`.
+//! - K rows that a removal has moved were rotated at their position plus a rope offset. For them the query is turned on by the angles
+//!   of that offset, in f32 as rotation does it, from the query that came.
 //! - bf16 rows: queries and `p` are rounded to bf16 and both products are pair dots. `l` sums the rounded `p`. The hidden half of a
 //!   pair counts as two zeros.
 //!
@@ -25,6 +27,7 @@ mod softmax;
 mod state;
 #[cfg(test)]
 pub(super) mod tests;
+mod turns;
 
 use std::ops::Range;
 
@@ -36,6 +39,7 @@ use crate::threads::{ChunkCounter, Rows, SharedSlice};
 
 pub(crate) use plan::{AttentionPlan, PlanShape};
 pub(crate) use scratch::AttentionScratch;
+pub(crate) use turns::{OffsetAngles, Turns};
 
 /// Positions of a tile.
 pub(crate) const TILE: usize = 64;
@@ -61,6 +65,8 @@ pub(crate) struct AttentionArgs<'a> {
     pub(crate) q: Rows<'a>,
     /// [tokens, heads * v_dim].
     pub(crate) out: Rows<'a>,
+    /// How queries are turned on, where K is rotated.
+    pub(crate) turns: Option<Turns<'a>>,
     /// [heads], where the operation has sinks.
     pub(crate) sinks: Option<&'a [f32]>,
     /// Made for this batch and shape.

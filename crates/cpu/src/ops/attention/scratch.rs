@@ -65,17 +65,27 @@ impl Store {
     }
 }
 
+/// The queries of an item, turned on by a rope offset.
+#[derive(Debug, Default)]
+pub(super) struct QueryRows {
+    /// [virtual row][QUERY].
+    pub(super) floats: Aligned<f32>,
+    /// As pairs of bf16 where K is bf16, [virtual row][QUERY / 2].
+    pub(super) pairs: Aligned<u32>,
+    /// How far they are turned.
+    pub(super) rope_offset: u32,
+}
+
 /// One worker's memory for attention, taken once for all layers.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionScratch {
-    /// Queries, [virtual row][QUERY].
-    pub(super) q: Aligned<f32>,
-    /// Queries as pairs of bf16, [virtual row][QUERY / 2].
-    pub(super) q_pairs: Aligned<u32>,
+    pub(super) q: QueryRows,
     /// What each virtual row sees of the tile.
     pub(super) seen: Vec<Seen>,
     /// Scores, then probabilities, [virtual row][TILE].
     pub(super) scores: Aligned<f32>,
+    /// Scores of which some columns are wanted, [virtual row][TILE].
+    pub(super) part: Aligned<f32>,
     /// Probabilities as pairs of bf16, [virtual row][TILE / 2].
     pub(super) pairs: Aligned<u32>,
     /// A tile of K as [dim][TILE].
@@ -116,10 +126,14 @@ impl AttentionScratch {
             }
         }
         AttentionScratch {
-            q: Aligned::new(rows * QUERY),
-            q_pairs: Aligned::new(if k_pairs > 0 { rows * QUERY / 2 } else { 0 }),
+            q: QueryRows {
+                floats: Aligned::new(rows * QUERY),
+                pairs: Aligned::new(if k_pairs > 0 { rows * QUERY / 2 } else { 0 }),
+                rope_offset: 0,
+            },
             seen: vec![Seen::default(); rows],
             scores: Aligned::new(rows * TILE),
+            part: Aligned::new(rows * TILE),
             pairs: Aligned::new(rows * TILE / 2),
             k: Aligned::new(k_dim * TILE),
             k_pairs: Aligned::new(k_pairs * TILE),
@@ -137,8 +151,13 @@ impl AttentionScratch {
     pub(crate) fn bytes(&self) -> u64 {
         let stores = [&self.tile, &self.span, &self.total];
         let states: usize = stores.iter().map(|store| store.max.len + store.sum.len + store.acc.len).sum();
-        let floats = self.q.len + self.scores.len + self.k.len + self.v.len + 2 * self.factors[0].len;
-        let words = self.q_pairs.len + self.pairs.len + self.k_pairs.len + self.v_pairs.len + self.edge.len;
+        let floats = self.q.floats.len
+            + self.scores.len
+            + self.part.len
+            + self.k.len
+            + self.v.len
+            + 2 * self.factors[0].len;
+        let words = self.q.pairs.len + self.pairs.len + self.k_pairs.len + self.v_pairs.len + self.edge.len;
         4 * (states + floats + words) as u64 + (self.seen.len() * size_of::<Seen>()) as u64
     }
 }

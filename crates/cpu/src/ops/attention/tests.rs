@@ -2,12 +2,16 @@
 
 use minfer_graph::backend::KvArena;
 use minfer_graph::{
-    BlockTable, F32Bits, KvFormat, KvGroupBatch, KvLayout, KvSide, KvSpec, SequenceView, WeightId,
+    BlockTable, EVICTED, F32Bits, KvFormat, KvGroupBatch, KvLayout, KvSide, KvSpec, RopeSpec, SequenceView,
+    WeightId,
 };
+
+mod shifts;
 
 use super::*;
 use crate::arena::CpuArena;
 use crate::math::testing::Numbers;
+use crate::ops::rope::Rotation;
 
 /// An operation and how its cache is kept.
 #[derive(Debug, Clone)]
@@ -18,10 +22,13 @@ pub(crate) struct Case {
     pub(crate) v_dim: u32,
     pub(crate) k_format: KvFormat,
     pub(crate) v_format: KvFormat,
+    pub(crate) layout: KvLayout,
     pub(crate) block_tokens: u32,
     pub(crate) mask: Mask,
     pub(crate) softcap: Option<f32>,
     pub(crate) sinks: bool,
+    /// How K was rotated.
+    pub(crate) rope: Option<RopeSpec>,
 }
 
 impl Case {
@@ -33,10 +40,12 @@ impl Case {
             v_dim: dim,
             k_format: format,
             v_format: format,
+            layout: KvLayout::LaneMajor,
             block_tokens: 64,
             mask: Mask::Causal,
             softcap: None,
             sinks: false,
+            rope: None,
         }
     }
 
@@ -49,7 +58,7 @@ impl Case {
             window: None,
             k_format: self.k_format,
             v_format: self.v_format,
-            layout: KvLayout::LaneMajor,
+            layout: self.layout,
             block_tokens: self.block_tokens,
         }
     }
@@ -65,6 +74,7 @@ impl Case {
             mask: self.mask,
             softcap: self.softcap.map(F32Bits::from),
             sinks: self.sinks.then_some(WeightId(0)),
+            rope: self.rope.clone(),
         }
     }
 }
@@ -106,7 +116,10 @@ pub(crate) fn element(
         KvSide::V => (case.v_dim as usize, case.v_format),
     };
     let bytes = block as usize * group.bytes_per_block() as usize + group.side_offset(1, side) as usize;
+    let heads = case.kv_heads as usize;
     let inside = match (side, format) {
+        _ if case.layout == KvLayout::HeadMajor => (head * tokens + offset) * dims + dim,
+        _ if case.layout == KvLayout::SeqMajor => (offset * heads + head) * dims + dim,
         (KvSide::K, KvFormat::BF16) => ((head * dims / 2 + dim / 2) * tokens + offset) * 2 + dim % 2,
         (KvSide::K, _) => (head * dims + dim) * tokens + offset,
         (KvSide::V, KvFormat::BF16) => ((head * tokens / 2 + offset / 2) * dims + dim) * 2 + offset % 2,
@@ -210,13 +223,16 @@ impl<'a> World<'a> {
             }
         }
         let tokens = case.block_tokens as usize;
-        let tables: Vec<BlockTable<'_>> = counts
-            .iter()
-            .map(|&(sequence, count)| {
-                let blocks = (self.cached[sequence] + count).div_ceil(tokens);
-                BlockTable::Aligned(&self.tables[sequence][..blocks])
-            })
-            .collect();
+        // Blocks that no row of the step sees are evicted.
+        let blocks = counts.iter().map(|&(sequence, count)| {
+            let length = self.cached[sequence] + count;
+            let mut blocks = self.tables[sequence][..length.div_ceil(tokens)].to_vec();
+            let seen = visible(case.mask, self.cached[sequence] as u32, length as u32).start;
+            blocks[..seen / tokens].fill(EVICTED);
+            blocks
+        });
+        let blocks: Vec<Vec<u32>> = blocks.collect();
+        let tables: Vec<BlockTable<'_>> = blocks.iter().map(|blocks| BlockTable::Aligned(blocks)).collect();
         let cells = vec![0; positions.len()];
         let kv = [KvGroupBatch { cells: &cells, block_tables: &tables }];
         let token_ids = vec![0; positions.len()];
@@ -227,52 +243,67 @@ impl<'a> World<'a> {
             kv: &kv,
             output_rows: &[],
         };
-        let out = self.attend(way, &batch, &mut q);
+        let out = attend(case, &self.arena, &self.sinks, way, &batch, &mut q);
         for &(sequence, count) in counts {
             self.cached[sequence] += count;
         }
         out
     }
+}
 
-    fn attend(&self, way: Way, batch: &Batch<'_>, q: &mut [f32]) -> Vec<f32> {
-        let (spec, group) = (self.case.spec(), self.case.group());
-        let (q_width, out_width) = ((spec.heads * spec.k_dim) as usize, (spec.heads * spec.v_dim) as usize);
-        let mut plan = AttentionPlan::default();
-        plan.rebuild(&PlanShape::from(&spec), batch, way.workers, way.capacity);
-        let mut partials = vec![f32::NAN; plan.partial_floats()];
-        let mut out = vec![f32::NAN; batch.positions.len() * out_width];
-        let args = AttentionArgs {
-            spec: &spec,
-            group: &group,
-            group_index: 0,
-            layer_index: 1,
-            cells: self.arena.cells(0),
-            batch,
-            q: Rows::from_slice(q, q_width, q_width),
-            out: Rows::from_slice(&mut out, out_width, out_width),
-            sinks: self.case.sinks.then_some(&self.sinks[..]),
-            plan: &plan,
-            partials: SharedSlice::from_slice(&mut partials),
-        };
-        let counters = [ChunkCounter::default(), ChunkCounter::default()];
-        let work = |phase: usize| {
-            let mut scratch = AttentionScratch::new([(&spec, &group)]);
-            if phase == 0 {
-                run(way.isa, &counters[0], &mut scratch, &args);
-            } else {
-                finish(way.isa, &counters[1], &mut scratch, &args);
-            }
-        };
-        for phase in 0..2 {
-            std::thread::scope(|scope| {
-                for _ in 1..way.workers {
-                    scope.spawn(|| work(phase));
-                }
-                work(phase);
-            });
+/// The step's results for a cache as it is.
+pub(crate) fn attend(
+    case: &Case,
+    arena: &CpuArena,
+    sinks: &[f32],
+    way: Way,
+    batch: &Batch<'_>,
+    q: &mut [f32],
+) -> Vec<f32> {
+    let (spec, group) = (case.spec(), case.group());
+    let (q_width, out_width) = ((spec.heads * spec.k_dim) as usize, (spec.heads * spec.v_dim) as usize);
+    let mut plan = AttentionPlan::default();
+    plan.rebuild(&PlanShape::from(&spec), batch, way.workers, way.capacity);
+    let mut partials = vec![f32::NAN; plan.partial_floats()];
+    let mut out = vec![f32::NAN; batch.positions.len() * out_width];
+    let mut angles = OffsetAngles::default();
+    let turn = spec.rope.clone().map(|rope| RopeSpec { magnitude: 1.0.into(), ..rope });
+    angles.rebuild(turn.as_slice(), batch);
+    let (offsets, tables) = angles.shared();
+    let turns =
+        spec.rope.as_ref().map(|spec| Turns { offsets, rotation: Rotation { spec, table: tables[0] } });
+    let args = AttentionArgs {
+        spec: &spec,
+        group: &group,
+        group_index: 0,
+        layer_index: 1,
+        cells: arena.cells(0),
+        batch,
+        q: Rows::from_slice(q, q_width, q_width),
+        out: Rows::from_slice(&mut out, out_width, out_width),
+        turns,
+        sinks: case.sinks.then_some(sinks),
+        plan: &plan,
+        partials: SharedSlice::from_slice(&mut partials),
+    };
+    let counters = [ChunkCounter::default(), ChunkCounter::default()];
+    let work = |phase: usize| {
+        let mut scratch = AttentionScratch::new([(&spec, &group)]);
+        if phase == 0 {
+            run(way.isa, &counters[0], &mut scratch, &args);
+        } else {
+            finish(way.isa, &counters[1], &mut scratch, &args);
         }
-        out
+    };
+    for phase in 0..2 {
+        std::thread::scope(|scope| {
+            for _ in 1..way.workers {
+                scope.spawn(|| work(phase));
+            }
+            work(phase);
+        });
     }
+    out
 }
 
 /// Softmax attention in f64 over stored values, with queries rounded as the format asks.
@@ -535,13 +566,24 @@ fn tiles_outside_of_a_window_are_skipped() {
 }
 
 #[test]
-fn formats_of_k_and_v_may_differ() {
+fn formats_of_k_and_v_may_differ_and_layouts_change_nothing() {
     for k_format in KvFormat::ALL {
         for v_format in KvFormat::ALL {
             let case = Case { k_format, v_format, v_dim: 48, ..Case::new(6, 2, 32, k_format) };
             let sequences = [Sequence::random(&case, 130, 6)];
             let out = World::new(&case, &sequences, None).step(best(2), &[(0, 130)]);
             assert_near(&case, &out, &reference(&case, &sequences[0], &[], 130));
+            for layout in KvLayout::ALL {
+                for (block_tokens, mask) in [(16, Mask::Causal), (64, Mask::Causal), (16, Mask::Window(50))] {
+                    let case = Case { layout, block_tokens, mask, ..case.clone() };
+                    let mut world = World::new(&case, &sequences, Some(2));
+                    let found = [world.step(best(2), &[(0, 99)]), world.step(best(1), &[(0, 31)])].concat();
+                    match mask {
+                        Mask::Causal => assert!(bits(&found) == bits(&out), "{case:?} has other bits"),
+                        _ => assert_near(&case, &found, &reference(&case, &sequences[0], &[], 130)),
+                    }
+                }
+            }
         }
     }
 }

@@ -1,0 +1,138 @@
+//! Where the bytes of rows lie inside a block: the one description that stores, readers and copies share.
+
+use super::{KvFormat, KvGroupSpec, KvLayout, KvSide};
+
+/// How the rows of one side of one layer are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KvOrder {
+    /// The bytes of a head of one position are neighbours.
+    Rows,
+    /// `[unit][position]`: the same unit of neighbouring positions lies side by side.
+    Lanes,
+    /// `[position / 2][dim][2]`: two neighbouring positions take turns.
+    Pairs,
+}
+
+/// Where units lie, in bytes from the start of the rows of one layer and side in a block. A unit is a run of bytes of an
+/// encoded head that stay neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KvStrides {
+    /// The first unit of the first head at offset 0.
+    pub start: usize,
+    /// From a head to the next.
+    pub head: usize,
+    /// From a position of even offset to the one after it.
+    pub position: usize,
+    /// From two positions to the next two.
+    pub pair: usize,
+    /// From a unit to the next.
+    pub unit: usize,
+    /// Bytes of a unit.
+    pub unit_bytes: usize,
+    /// Units of a head.
+    pub units: usize,
+}
+
+impl KvStrides {
+    /// Byte of a unit of a head of the position at an offset in the block.
+    pub fn at(&self, head: usize, offset: usize, unit: usize) -> usize {
+        self.start + head * self.head + offset / 2 * self.pair + offset % 2 * self.position + unit * self.unit
+    }
+
+    /// Byte of a unit in a head's encoded bytes.
+    pub fn encoded(&self, unit: usize) -> usize {
+        unit * self.unit_bytes
+    }
+}
+
+impl KvGroupSpec {
+    /// The order of one side's rows.
+    pub fn order(&self, side: KvSide) -> KvOrder {
+        match (self.layout, side) {
+            (KvLayout::LaneMajor, KvSide::K) => KvOrder::Lanes,
+            (KvLayout::LaneMajor, KvSide::V) if self.v_format == KvFormat::BF16 => KvOrder::Pairs,
+            (KvLayout::LaneMajor, KvSide::V) | (KvLayout::HeadMajor | KvLayout::SeqMajor, _) => KvOrder::Rows,
+        }
+    }
+
+    /// Where the elements of one side lie.
+    pub fn strides(&self, side: KvSide) -> KvStrides {
+        let positions = self.block_tokens as usize;
+        let (dims, format) = self.side(side);
+        let bytes = self.head_bytes(side);
+        let head = positions * bytes;
+        let even = |head: usize, position: usize, unit: usize, unit_bytes: usize| KvStrides {
+            start: 0,
+            head,
+            position,
+            pair: 2 * position,
+            unit,
+            unit_bytes,
+            units: bytes / unit_bytes,
+        };
+        match self.order(side) {
+            KvOrder::Lanes => {
+                let lane = if format == KvFormat::F16 { 2 } else { 4 };
+                even(head, lane, lane * positions, lane)
+            }
+            KvOrder::Pairs => KvStrides { pair: 4 * dims as usize, ..even(head, 2, 4, 2) },
+            KvOrder::Rows if self.layout == KvLayout::SeqMajor => {
+                even(bytes, bytes * self.kv_heads as usize, bytes, bytes)
+            }
+            KvOrder::Rows => even(head, bytes, bytes, bytes),
+        }
+    }
+
+    /// Dims and format of one side.
+    pub fn side(&self, side: KvSide) -> (u32, KvFormat) {
+        match side {
+            KvSide::K => (self.k_dim, self.k_format),
+            KvSide::V => (self.v_dim, self.v_format),
+        }
+    }
+
+    /// Bytes of one head of one position.
+    pub fn head_bytes(&self, side: KvSide) -> usize {
+        let (dims, format) = self.side(side);
+        dims as usize * format.element_bytes() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every unit of every head and position has bytes of its own, and together they are the side's rows.
+    #[test]
+    fn units_fill_the_rows_of_a_side() {
+        for layout in KvLayout::ALL {
+            for (k_format, v_format) in KvFormat::ALL.into_iter().zip(KvFormat::ALL.into_iter().rev()) {
+                let group = KvGroupSpec {
+                    layers: vec![0],
+                    kv_heads: 3,
+                    k_dim: 64,
+                    v_dim: 32,
+                    window: None,
+                    k_format,
+                    v_format,
+                    layout,
+                    block_tokens: 16,
+                };
+                for side in [KvSide::K, KvSide::V] {
+                    let mut bytes = BTreeSet::new();
+                    let strides = group.strides(side);
+                    for (head, offset) in (0..3).flat_map(|head| (0..16).map(move |offset| (head, offset))) {
+                        for unit in 0..strides.units {
+                            let start = strides.at(head, offset, unit);
+                            (start..start + strides.unit_bytes).for_each(|byte| assert!(bytes.insert(byte)));
+                        }
+                    }
+                    let total = 16 * group.row_bytes(side) as usize;
+                    assert!(bytes.into_iter().eq(0..total), "{layout} {side:?} {k_format} {v_format}");
+                }
+            }
+        }
+    }
+}
