@@ -74,8 +74,11 @@ pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
 
 /// The machine as flags say.
 pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
-    let options =
-        MachineOptions { threads: context.threads.map(|threads| threads as usize), isa: context.isa.isa() };
+    let options = MachineOptions {
+        threads: context.threads.map(|threads| threads as usize),
+        isa: context.isa.isa(),
+        memory_limit: context.memory_limit,
+    };
     Ok(Machine::new(&options)?)
 }
 
@@ -95,7 +98,7 @@ pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> Loa
         n_ctx: if context.n_ctx == 0 { ContextLength::Auto } else { ContextLength::Fixed(context.n_ctx) },
         n_batch: context.n_batch,
         kv: kv_options(context),
-        memory_limit: context.memory_limit,
+        kv_memory: context.kv_memory,
         ..LoadOptions::default()
     }
 }
@@ -118,8 +121,12 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     let machine = machine(context)?;
     let loaded = Loaded::new(&machine, &file, options)?;
     if loaded.n_ctx < loaded.wanted_n_ctx {
+        let (allows, larger) = match loaded.bounded_by_kv_memory {
+            true => ("--kv-memory", "--kv-memory"),
+            false => ("memory", "--memory-limit"),
+        };
         output::note(&format!(
-            "note: memory allows a context of {} positions, not {}; a smaller --cache-type or a larger --memory-limit gives more",
+            "note: {allows} allows a context of {} positions, not {}; a smaller --cache-type or a larger {larger} gives more",
             loaded.n_ctx, loaded.wanted_n_ctx
         ));
     }

@@ -18,6 +18,7 @@ use minfer_graph::{KvGranule, KvGroupSpec, KvMemory, KvMemoryStats, KvSpec};
 use crate::threads::SharedSlice;
 use granules::Granules;
 use pages::Pages;
+pub(crate) use pages::granule_bytes;
 
 /// What a cell holds that was never stored, in builds that check: not a number in every format that knows one.
 const POISON: u8 = 0xff;
@@ -57,7 +58,7 @@ impl CpuArena {
     /// # Errors
     /// A group's numbers or the granule are invalid, or the system refused the addresses.
     pub(crate) fn with_memory(spec: &KvSpec, memory: KvMemory) -> Result<CpuArena, BackendError> {
-        let granule = pages::granule_bytes(memory.granule)?;
+        let granule = granule_bytes(memory.granule)?;
         let huge = memory.granule == KvGranule::Huge;
         let pairs = spec.groups.iter().zip(&spec.max_blocks);
         let groups = pairs.map(|(group, &blocks)| Group::new(group, blocks, granule, huge));

@@ -127,11 +127,29 @@ pub trait Backend: Send + Sync {
     /// The reservation was refused, or the granule is none that the device has.
     fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError>;
 
+    /// Bytes of a KV arena's granule.
+    ///
+    /// # Errors
+    /// The device has no such granule.
+    fn kv_granule_bytes(&self, granule: KvGranule) -> Result<u64, BackendError>;
+
     /// Memory for a value that crosses the edge of a graph.
     ///
     /// # Errors
     /// Memory was refused.
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError>;
+
+    /// Bytes of workspace that [`compile`](Backend::compile) takes.
+    ///
+    /// # Errors
+    /// An operation is not supported.
+    fn workspace_bytes(
+        &self,
+        program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        kv: &KvSpec,
+    ) -> Result<u64, BackendError>;
 
     /// Lowers a graph to this device's own steps and takes its workspace.
     ///

@@ -1,5 +1,6 @@
 //! Runs a program on a backend: everything that can be decided at load is decided once, in [`Executor::new`].
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -127,20 +128,33 @@ pub struct Executor {
     stats: ExecutorStats,
     hidden_rows: usize,
     logits_rows: usize,
+    /// Last, so that it goes after the memory that it stands for.
+    held: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-impl Executor {
-    /// Verifies, rewrites, places, loads, plans and compiles.
+/// A program that fits its backend, before any memory is taken.
+pub struct Prepared {
+    backend: Arc<dyn Backend>,
+    program: Program,
+    kv: KvSpec,
+    config: ExecutorConfig,
+    rewrites: RewriteReport,
+    placements: [Placement; 2],
+    plans: [Plan; 2],
+    workspace_bytes: u64,
+}
+
+impl Prepared {
+    /// Verifies, rewrites, places and plans.
     ///
     /// # Errors
-    /// See [`ExecutorError`]; nothing stays taken.
+    /// See [`ExecutorError`].
     pub fn new(
         backend: Arc<dyn Backend>,
         mut program: Program,
-        source: &dyn WeightSource,
         kv: KvSpec,
         config: ExecutorConfig,
-    ) -> Result<Executor, ExecutorError> {
+    ) -> Result<Prepared, ExecutorError> {
         let extents = config.extents;
         if extents.tokens == 0 || extents.rows == 0 || extents.sequences == 0 {
             return Err(ExecutorError::Extents(extents));
@@ -149,14 +163,42 @@ impl Executor {
         check_kv(&program, &kv)?;
         let rewrites = rewrite(backend.as_ref(), &mut program, &kv, &config.rewrites_off)?;
         let placements = place::place(&program, &kv, &[backend.as_ref()])?;
+        let plans = [Plan::make(&program.body, extents), Plan::make(&program.head, extents)];
+        let bytes = |graph, plan| backend.workspace_bytes(&program, graph, plan, &kv);
+        let workspace_bytes = bytes(&program.body, &plans[0])? + bytes(&program.head, &plans[1])?;
+        Ok(Prepared { backend, program, kv, config, rewrites, placements, plans, workspace_bytes })
+    }
+
+    /// Bytes that [`load`](Self::load) takes beside weights and KV cache: both graphs' workspace and the values at their edges.
+    pub fn workspace_bytes(&self) -> u64 {
+        let [hidden, logits] = self.edge_bytes();
+        self.workspace_bytes + hidden + logits
+    }
+
+    /// The geometry of the arena.
+    pub fn kv_spec(&self) -> &KvSpec {
+        &self.kv
+    }
+
+    /// Bytes of the hidden rows between body and head, and of the logits.
+    fn edge_bytes(&self) -> [u64; 2] {
+        [self.plans[0].external_bytes[0], self.plans[1].external_bytes[1]]
+    }
+
+    /// Takes memory: loads the weights, compiles the graphs, reserves the arena.
+    ///
+    /// # Errors
+    /// See [`ExecutorError`]; nothing stays taken.
+    pub fn load(self, source: &dyn WeightSource) -> Result<Executor, ExecutorError> {
+        let [hidden_bytes, logits_bytes] = self.edge_bytes();
+        let Prepared { backend, program, kv, config, rewrites, placements, plans, .. } = self;
         check_weight_bytes(&program, source)?;
         let weights = backend.load(&program, source)?;
-        let plans = [Plan::make(&program.body, extents), Plan::make(&program.head, extents)];
         let compile = |graph, plan| backend.compile(&program, graph, plan, weights.as_ref(), &kv);
         let body = compile(&program.body, &plans[0])?;
         let head = compile(&program.head, &plans[1])?;
-        let hidden = backend.buffer(plans[0].external_bytes[0])?;
-        let logits = backend.buffer(plans[1].external_bytes[1])?;
+        let hidden = backend.buffer(hidden_bytes)?;
+        let logits = backend.buffer(logits_bytes)?;
         let arena = backend.kv_arena(&kv, config.kv_memory)?;
         let vocabulary = program.head.value(program.head.outputs[0]).width();
         let stats = ExecutorStats {
@@ -169,7 +211,7 @@ impl Executor {
             ..ExecutorStats::default()
         };
         Ok(Executor {
-            check: BatchCheck::new(extents, &program, kv),
+            check: BatchCheck::new(config.extents, &program, kv),
             program,
             body,
             head,
@@ -178,14 +220,36 @@ impl Executor {
             logits,
             _weights: weights,
             backend,
-            extents,
+            extents: config.extents,
             vocabulary,
             placements,
             plans,
             stats,
             hidden_rows: 0,
             logits_rows: 0,
+            held: Vec::new(),
         })
+    }
+}
+
+impl Executor {
+    /// Verifies, rewrites, places, plans, loads and compiles.
+    ///
+    /// # Errors
+    /// See [`ExecutorError`]; nothing stays taken.
+    pub fn new(
+        backend: Arc<dyn Backend>,
+        program: Program,
+        source: &dyn WeightSource,
+        kv: KvSpec,
+        config: ExecutorConfig,
+    ) -> Result<Executor, ExecutorError> {
+        Prepared::new(backend, program, kv, config)?.load(source)
+    }
+
+    /// Keeps a value for as long as the executor has its memory, and drops it afterwards.
+    pub fn hold(&mut self, value: impl Any + Send + Sync) {
+        self.held.push(Box::new(value));
     }
 
     /// Feeds this step's tokens: stores their K and V and keeps their hidden rows for the head.

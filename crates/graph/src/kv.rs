@@ -300,6 +300,13 @@ impl KvSpec {
         })
     }
 
+    /// Bytes of all blocks, each group in whole granules.
+    pub fn arena_bytes(&self, granule: u64) -> u64 {
+        let pairs = self.groups.iter().zip(&self.max_blocks);
+        let bytes = pairs.map(|(group, &blocks)| group.bytes_per_block() * u64::from(blocks));
+        bytes.map(|bytes| bytes.next_multiple_of(granule)).sum()
+    }
+
     /// Bytes that one position occupies in all groups.
     pub fn bytes_per_token(&self) -> u64 {
         self.groups.iter().map(KvGroupSpec::bytes_per_token).sum()

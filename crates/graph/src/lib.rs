@@ -28,7 +28,7 @@ pub use batch::{Batch, BlockTable, EVICTED, KvGroupBatch, KvPlace, KvRun, Sequen
 pub use builder::{GraphBuilder, ProgramBuilder};
 pub use check::{BatchCheck, BatchError};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};
-pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats};
+pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats, Prepared};
 pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
 pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvOrder, KvSide, KvSpec, KvSpecError, KvStrides};
 pub use kv_memory::{KvGranule, KvMemory, KvMemoryStats};

@@ -16,7 +16,8 @@ use crate::backend::{
 };
 use crate::plan::Plan;
 use crate::{
-    Batch, EVICTED, Graph, KvMemory, KvMemoryStats, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc,
+    Batch, EVICTED, Graph, KvGranule, KvMemory, KvMemoryStats, KvSpec, Op, Program, Symbol, TensorDesc,
+    WeightDesc,
 };
 
 /// Fills one row of logits from the sequence's tokens up to and with the row's own.
@@ -227,6 +228,24 @@ impl Backend for NullBackend {
         let blocks = HashMap::new();
         let limit = memory.limit;
         Ok(Box::new(NullArena { backend: self.clone(), spec: spec.clone(), blocks, reserved, limit }))
+    }
+
+    fn kv_granule_bytes(&self, granule: KvGranule) -> Result<u64, BackendError> {
+        match granule {
+            KvGranule::Bytes(bytes) if bytes > 0 => Ok(bytes),
+            KvGranule::Page => Ok(1),
+            _ => Err(BackendError::BadGranule { granule, reason: "the null backend has none".to_owned() }),
+        }
+    }
+
+    fn workspace_bytes(
+        &self,
+        _program: &Program,
+        _graph: &Graph,
+        plan: &Plan,
+        _kv: &KvSpec,
+    ) -> Result<u64, BackendError> {
+        Ok(plan.workspace_bytes)
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {

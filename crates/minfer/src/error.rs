@@ -6,6 +6,8 @@ use minfer_graph::{ExecutorError, KvSpecError};
 use minfer_models::ModelError;
 use minfer_text::{TemplateError, TokenizerError};
 
+use crate::BudgetError;
+
 /// Why a model could not be made ready.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -73,22 +75,26 @@ pub enum LoadError {
     /// A setting of zero where at least one is needed.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// What is asked for does not fit into memory.
-    #[error(
-        "not enough memory: weights {weights} + KV cache {kv} + workspace {workspace} bytes, {available} bytes are \
-         available{advice}"
-    )]
+    /// What is asked for does not fit into memory. Nothing was taken.
+    #[error("not enough memory: {refused}{advice}")]
     Memory {
-        /// Bytes of packed weights.
-        weights: u64,
-        /// Bytes of the KV cache at its full extent.
-        kv: u64,
-        /// Bytes of activations.
-        workspace: u64,
-        /// Bytes that can be taken.
-        available: u64,
+        /// Which part, and the numbers.
+        refused: BudgetError,
         /// What would help; empty, or a clause with its separator.
         advice: String,
+    },
+    /// The KV cache of one sequence is larger than it may be. Nothing was taken.
+    #[error(
+        "not enough memory for the KV cache: {n_ctx} positions take {needed} bytes, --kv-memory allows {allowed}; try a \
+         smaller --n-ctx (-c) or --cache-type, or a larger --kv-memory"
+    )]
+    KvMemory {
+        /// Positions of the sequence.
+        n_ctx: u32,
+        /// Bytes of their rows.
+        needed: u64,
+        /// Bytes that the cache may take.
+        allowed: u64,
     },
     /// The instruction set is unknown or absent.
     #[error(transparent)]

@@ -1,6 +1,6 @@
 //! The engine as one library: a model file becomes something that answers.
 //!
-//! [`Machine`] owns what a machine has once (threads, instruction set) and lends it to everything that is loaded. A
+//! [`Machine`] owns what a machine has once (threads, instruction set, memory) and lends it to everything that is loaded. A
 //! [`ModelFile`] is opened without loading a weight; [`Loaded`] is a model ready to run, as an
 //! [`Engine`](engine::Engine) that serves requests or a [`Runner`](engine::Runner) that is fed by hand.
 //!
@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod budget;
 mod error;
 mod file;
 mod load;
@@ -26,6 +27,7 @@ mod room;
 mod traffic;
 mod vocabulary;
 
+pub use budget::{BudgetError, HeldMemory, MemoryBound, MemoryBudget, MemoryLease, MemoryUse};
 pub use error::LoadError;
 pub use file::{ModelFile, TemplateChoice};
 pub use load::{ContextLength, Footprint, KvOptions, LoadOptions, Loaded};

@@ -1,15 +1,12 @@
 use std::sync::Arc;
 
 use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
-use minfer_graph::{Executor, ExecutorConfig, Extents, KvFormat, KvLayout, KvMemory, KvSpec};
-use minfer_models::{LayerSet, Model, ModelOptions};
+use minfer_graph::{Executor, KvFormat, KvLayout, KvSpec};
+use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
-use crate::room::Room;
-use crate::{LoadError, Machine, ModelFile, TemplateChoice, WeightTraffic};
-
-/// The most positions that any settings can ask for.
-const MOST_POSITIONS: u32 = 1 << 30;
+use crate::room::{Needs, wanted_context};
+use crate::{LoadError, Machine, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic};
 
 /// How many positions a sequence may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,8 +59,8 @@ pub struct LoadOptions {
     pub head_rows: u32,
     /// Form of the KV cache.
     pub kv: KvOptions,
-    /// Bytes that weights, KV cache and workspace may take together; absent: what the machine has free.
-    pub memory_limit: Option<u64>,
+    /// Bytes that the KV cache may take; absent: those of `n_slots` sequences of the whole context, as far as memory allows.
+    pub kv_memory: Option<u64>,
     /// Name of a pre-tokenizer in place of the file's.
     pub tokenizer_pre: Option<String>,
     /// A chat template in place of the file's.
@@ -81,7 +78,7 @@ impl Default for LoadOptions {
             n_slots: 1,
             head_rows: 16,
             kv: KvOptions::default(),
-            memory_limit: None,
+            kv_memory: None,
             tokenizer_pre: None,
             chat_template: None,
             rewrites_off: Vec::new(),
@@ -101,6 +98,8 @@ pub struct Loaded {
     pub n_ctx: u32,
     /// Positions that a sequence would have if memory did not bound them; at least `n_ctx`.
     pub wanted_n_ctx: u32,
+    /// Whether `kv_memory` is what bounds them.
+    pub bounded_by_kv_memory: bool,
     /// Form of the KV cache.
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
@@ -118,17 +117,23 @@ impl Loaded {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
         let kept = machine.backend().weight_bytes(&model.program);
-        let Context { n_ctx, wanted: wanted_n_ctx, kv } = context(&model, &kept, options)?;
+        let wanted_n_ctx = wanted_context(&model, options)?;
         // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
         if let ContextLength::Fixed(asked) = options.n_ctx {
             model.set_context(asked);
         }
+        let needs = Needs::of(machine, &model, &kept, wanted_n_ctx, options)?;
+        let mut leases = needs.lease(machine)?;
+        let (n_ctx, bounded_by_kv_memory) = (needs.n_ctx, needs.is_bounded_by_kv_memory());
+        let kv = needs.prepared.kv_spec().clone();
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
-            let executor = executor(machine, file, &model, kv.clone(), n_ctx, options);
+            let executor = needs.prepared.load(&model.weights(file.gguf()));
             (executor, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
-        let (executor, tokenizer) = (executor?, tokenizer?);
+        let (mut executor, tokenizer) = (executor?, tokenizer?);
+        settle(&mut leases, &tokenizer)?;
+        executor.hold(leases);
         check_vocabulary(file, &model, &tokenizer)?;
         let template = file.chat_template(&tokenizer, options.chat_template.as_ref())?;
         Ok(Loaded {
@@ -139,6 +144,7 @@ impl Loaded {
             template,
             n_ctx,
             wanted_n_ctx,
+            bounded_by_kv_memory,
             kv,
             executor,
         })
@@ -193,25 +199,17 @@ fn check_vocabulary(file: &ModelFile, model: &Model, tokenizer: &Tokenizer) -> R
     Ok(())
 }
 
-fn executor(
-    machine: &Machine,
-    file: &ModelFile,
-    model: &Model,
-    kv: KvSpec,
-    n_ctx: u32,
-    options: &LoadOptions,
-) -> Result<Executor, LoadError> {
-    let config = ExecutorConfig {
-        extents: Extents {
-            tokens: options.n_batch.min(n_ctx.saturating_mul(options.n_slots)),
-            rows: options.head_rows,
-            sequences: options.n_slots,
-        },
-        rewrites_off: options.rewrites_off.clone(),
-        kv_memory: KvMemory::default(),
-    };
-    let weights = model.weights(file.gguf());
-    Ok(Executor::new(machine.backend(), model.program.clone(), &weights, kv, config)?)
+/// Everything but the KV cache, which grows, is in memory now; the tokenizer counts itself.
+fn settle(leases: &mut [MemoryLease], tokenizer: &Tokenizer) -> Result<(), LoadError> {
+    for lease in leases {
+        let bytes = match lease.what() {
+            MemoryUse::Kv => continue,
+            MemoryUse::Tokenizer => tokenizer.memory_bytes() as u64,
+            MemoryUse::Weights | MemoryUse::Workspace => lease.bytes(),
+        };
+        lease.taken(bytes).map_err(|refused| LoadError::Memory { refused, advice: String::new() })?;
+    }
+    Ok(())
 }
 
 /// What a model takes with given settings, told without reading a weight.
@@ -223,10 +221,14 @@ pub struct Footprint {
     pub wanted_n_ctx: u32,
     /// Bytes of packed weights.
     pub weight_bytes: u64,
+    /// Bytes of the tokenizer's tables, estimated.
+    pub tokenizer_bytes: u64,
+    /// Bytes of activations and logits.
+    pub workspace_bytes: u64,
     /// Bytes of the KV cache at its full extent.
     pub kv_bytes: u64,
-    /// Bytes of activations and logits, estimated.
-    pub workspace_bytes: u64,
+    /// Bytes of all together.
+    pub total_bytes: u64,
 }
 
 impl Footprint {
@@ -237,65 +239,17 @@ impl Footprint {
     pub fn of(machine: &Machine, model: &Model, options: &LoadOptions) -> Result<Footprint, LoadError> {
         check_counts(options)?;
         let kept = machine.backend().weight_bytes(&model.program);
-        let Context { n_ctx, wanted, kv } = context(model, &kept, options)?;
-        let room = Room::of(model, &kept, wanted, options);
+        let wanted_n_ctx = wanted_context(model, options)?;
+        let needs = Needs::of(machine, model, &kept, wanted_n_ctx, options)?;
+        needs.check(machine)?;
         Ok(Footprint {
-            n_ctx,
-            wanted_n_ctx: wanted,
-            weight_bytes: room.weights(),
-            kv_bytes: u64::from(n_ctx) * kv.bytes_per_token() * u64::from(options.n_slots),
-            workspace_bytes: room.workspace(),
+            n_ctx: needs.n_ctx,
+            wanted_n_ctx,
+            weight_bytes: needs.weights,
+            tokenizer_bytes: needs.tokenizer,
+            workspace_bytes: needs.workspace,
+            kv_bytes: needs.kv,
+            total_bytes: needs.total(),
         })
     }
-
-    /// Bytes of all together.
-    pub fn total_bytes(&self) -> u64 {
-        self.weight_bytes + self.kv_bytes + self.workspace_bytes
-    }
-}
-
-/// Resolves the context length against the model and memory, and the KV geometry with it. `kept` are the bytes that the backend keeps of
-/// each weight.
-fn context(model: &Model, kept: &[u64], options: &LoadOptions) -> Result<Context, LoadError> {
-    let geometry = |n_ctx: u32| {
-        let blocks = n_ctx.div_ceil(options.kv.block_tokens.max(1)) * options.n_slots;
-        let KvOptions { k_format, v_format, layout, block_tokens } = options.kv;
-        model.kv_spec(k_format, v_format, layout, block_tokens, blocks)
-    };
-    let per_token = geometry(1)?.bytes_per_token() * u64::from(options.n_slots);
-    let longest = longest_context(model, &options.model);
-    let wanted = match options.n_ctx {
-        ContextLength::Fixed(0) | ContextLength::AtMost(0) => return Err(LoadError::Zero("--n-ctx")),
-        ContextLength::Fixed(asked) if asked > longest => {
-            let stretches = model.hyperparams.attention.rotated != LayerSet::None;
-            return Err(LoadError::ContextTooLong { asked, most: longest, stretches });
-        }
-        ContextLength::Fixed(asked) => asked,
-        ContextLength::AtMost(most) => most.min(longest),
-        ContextLength::Auto => model.context_length(),
-    };
-    let room = Room::of(model, kept, wanted, options);
-    let n_ctx = match options.n_ctx {
-        ContextLength::Fixed(_) => room.check(wanted, per_token)?,
-        _ => room.longest(wanted, per_token, options.kv.block_tokens)?,
-    };
-    Ok(Context { n_ctx, wanted, kv: geometry(n_ctx)? })
-}
-
-/// Positions of a sequence, those that it would have with more memory, and the KV geometry for them.
-struct Context {
-    n_ctx: u32,
-    wanted: u32,
-    kv: KvSpec,
-}
-
-/// Positions that can be asked for: the model's own, times the factor of a stretch that the settings ask for. A stretch
-/// that the file itself asks for is in its own context length.
-fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
-    let own = model.context_length();
-    if options.rope.scale.is_none() && options.rope.freq_scale.is_none() {
-        return own;
-    }
-    let stretched = f64::from(own) * model.hyperparams.rope.scaling.factor();
-    own.max(stretched.min(f64::from(MOST_POSITIONS)) as u32)
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use minfer_cpu::{CpuBackend, Isa, Pool};
 use minfer_graph::Backend;
 
-use crate::LoadError;
+use crate::{LoadError, MemoryBudget};
 
 /// How to use the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct MachineOptions {
     pub threads: Option<usize>,
     /// Instruction set; absent: the widest that the processor has.
     pub isa: Option<Isa>,
+    /// Bytes that everything loaded on the machine may take together; absent: what is free.
+    pub memory_limit: Option<u64>,
 }
 
 /// What a machine has once, lent to every engine in the process.
@@ -19,6 +21,7 @@ pub struct MachineOptions {
 pub struct Machine {
     isa: Isa,
     pool: Arc<Pool>,
+    budget: Arc<MemoryBudget>,
 }
 
 impl Machine {
@@ -30,7 +33,7 @@ impl Machine {
         let isa = Isa::choose(options.isa.map_or("auto", Isa::name))?;
         let threads = options.threads.unwrap_or_else(physical_cores);
         let pool = Pool::new(threads).map_err(|cause| LoadError::Threads { threads, cause })?;
-        Ok(Machine { isa, pool: Arc::new(pool) })
+        Ok(Machine { isa, pool: Arc::new(pool), budget: MemoryBudget::new(options.memory_limit) })
     }
 
     /// The instruction set in use.
@@ -46,6 +49,11 @@ impl Machine {
     /// The compute pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// The account of memory.
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
     }
 
     /// The backend that runs graphs on this machine.

@@ -7,6 +7,13 @@ use std::fs;
 #[error("the operating system does not tell its memory: {0}")]
 pub struct MemoryError(String);
 
+impl MemoryError {
+    /// With the reason in words.
+    pub fn new(reason: impl Into<String>) -> MemoryError {
+        MemoryError(reason.into())
+    }
+}
+
 /// Bytes that can be taken without swapping: the machine's, or the control group's where that is less.
 ///
 /// # Errors

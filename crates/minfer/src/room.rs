@@ -1,91 +1,125 @@
-//! Whether a model fits into memory, told before any weight is read.
+//! What a model takes, and whether that fits into memory: told before any weight is read.
 
-use minfer_models::Model;
+use minfer_graph::{ExecutorConfig, Extents, KvMemory, KvSpec, Prepared};
+use minfer_models::{LayerSet, Model, ModelOptions};
 
-use crate::{LoadError, LoadOptions, available_memory};
+use crate::{
+    BudgetError, ContextLength, KvOptions, LoadError, LoadOptions, Machine, MemoryBound, MemoryLease,
+    MemoryUse,
+};
 
-/// Memory that is asked for beside the KV cache, and what there is.
-pub(crate) struct Room {
-    weights: u64,
-    /// Bytes that each token of a forward adds to the workspace.
-    per_batch_token: u64,
-    logits: u64,
-    n_batch: u64,
-    limit: Option<u64>,
-    free: u64,
+/// The most positions that any settings can ask for.
+const MOST_POSITIONS: u32 = 1 << 30;
+
+/// What a tokenizer's tables take at most, for each token of the vocabulary and whatever that is, before they are built and
+/// count themselves.
+const TOKENIZER_BYTES_A_TOKEN: u64 = 64;
+const TOKENIZER_BYTES: u64 = 48 << 10;
+
+/// A model's graphs and cache in the form that memory allows, and the bytes of each part.
+pub(crate) struct Needs {
+    /// Positions of a sequence.
+    pub(crate) n_ctx: u32,
+    /// The graphs, ready to be loaded.
+    pub(crate) prepared: Prepared,
+    pub(crate) weights: u64,
+    pub(crate) tokenizer: u64,
+    pub(crate) workspace: u64,
+    pub(crate) kv: u64,
+    n_batch: u32,
+    bounded_by_kv_memory: bool,
 }
 
-impl Room {
-    /// `kept` are the bytes that the backend keeps of each weight, `n_ctx` the positions that are wanted: a forward has no
-    /// more tokens than all sequences together.
-    pub(crate) fn of(model: &Model, kept: &[u64], n_ctx: u32, options: &LoadOptions) -> Room {
-        let numbers = &model.hyperparams;
-        Room {
-            weights: kept.iter().sum(),
-            // Hidden rows, the widest pair of rows of a layer, their 8-bit images.
-            per_batch_token: 4 * u64::from(numbers.width) * 3 + 4 * u64::from(numbers.feed_forward) * 4,
-            logits: 4 * u64::from(numbers.vocab) * u64::from(options.head_rows),
-            n_batch: u64::from(options.n_batch.min(n_ctx.saturating_mul(options.n_slots))),
-            limit: options.memory_limit,
-            // Where the operating system does not tell, it refuses by itself when memory is taken.
-            free: available_memory().unwrap_or(u64::MAX),
-        }
-    }
-
-    /// Bytes of packed weights.
-    pub(crate) fn weights(&self) -> u64 {
-        self.weights
-    }
-
-    /// Bytes of activations and logits.
-    pub(crate) fn workspace(&self) -> u64 {
-        self.workspace_of(self.n_batch)
-    }
-
-    fn workspace_of(&self, n_batch: u64) -> u64 {
-        self.per_batch_token * n_batch + self.logits
-    }
-
-    fn available(&self) -> u64 {
-        self.limit.unwrap_or(u64::MAX).min(self.free)
-    }
-
-    /// `n_ctx`, if that many positions of `per_token` bytes fit.
-    pub(crate) fn check(&self, n_ctx: u32, per_token: u64) -> Result<u32, LoadError> {
-        let (kv, workspace) = (u64::from(n_ctx) * per_token, self.workspace());
-        if self.weights + workspace + kv <= self.available() {
-            return Ok(n_ctx);
-        }
-        let advice = self.advice(kv, u64::from(n_ctx.min(LITTLE)) * per_token);
-        Err(LoadError::Memory { weights: self.weights, kv, workspace, available: self.available(), advice })
-    }
-
-    /// The most positions that fit, at least one block.
-    pub(crate) fn longest(&self, most: u32, per_token: u64, block_tokens: u32) -> Result<u32, LoadError> {
-        let room = self.available().saturating_sub(self.weights + self.workspace());
-        let fitting = (room / per_token.max(1)).min(u64::from(most)) as u32;
-        if fitting == most {
-            return Ok(most);
-        }
-        self.check((fitting / block_tokens * block_tokens).max(block_tokens.min(most)), per_token)
-    }
-
-    /// What would make the model fit: less of one thing, of both, or another model. `little_kv` are the bytes of a short
-    /// context.
-    fn advice(&self, kv: u64, little_kv: u64) -> String {
-        let fits = |workspace, kv| self.weights + workspace + kv <= self.available();
-        let (workspace, little) = (self.workspace(), self.workspace_of(self.n_batch.min(LITTLE.into())));
-        let (n_batch, n_ctx) = ("a smaller --n-batch (-b)", "a smaller --n-ctx (-c)");
-        let settings = match (fits(little, kv), fits(workspace, little_kv)) {
-            (true, true) => format!("{n_batch} or {n_ctx}"),
-            (true, false) => n_batch.to_owned(),
-            (false, true) => n_ctx.to_owned(),
-            (false, false) if fits(little, little_kv) => format!("{n_batch} and {n_ctx}"),
-            (false, false) => "a smaller model".to_owned(),
+impl Needs {
+    /// Resolves the context length against settings and memory. `kept` are the bytes that the backend keeps of each weight,
+    /// `wanted` comes from [`wanted_context`].
+    ///
+    /// # Errors
+    /// The settings do not fit the model, or a context that was asked for is longer than `--kv-memory` holds.
+    pub(crate) fn of(
+        machine: &Machine,
+        model: &Model,
+        kept: &[u64],
+        wanted: u32,
+        options: &LoadOptions,
+    ) -> Result<Needs, LoadError> {
+        let geometry = Geometry::of(machine, model, options)?;
+        let weights = kept.iter().sum();
+        let tokenizer = TOKENIZER_BYTES + u64::from(model.hyperparams.vocab) * TOKENIZER_BYTES_A_TOKEN;
+        let prepared = geometry.prepare(machine, model, wanted, u64::MAX, options)?;
+        let workspace = prepared.workspace_bytes();
+        let others = weights + tokenizer + workspace;
+        let room = machine.budget().room().map_err(|refused| memory(refused, ""))?.saturating_sub(others);
+        let allowed = options.kv_memory.unwrap_or(u64::MAX);
+        let n_ctx = match options.n_ctx {
+            ContextLength::Fixed(_) => wanted,
+            _ => geometry.longest(wanted, room.min(allowed))?,
         };
-        match self.limit {
-            Some(limit) if limit < self.free => format!("; try {settings}, or a larger --memory-limit"),
-            _ => format!("; try {settings}"),
+        let needed = geometry.bytes(n_ctx, 1)?;
+        if needed > allowed {
+            return Err(LoadError::KvMemory { n_ctx, needed, allowed });
+        }
+        // Several sequences share what there is; one of them always has room for its whole context.
+        let kv = geometry.bytes(n_ctx, options.n_slots)?.min(allowed).min(room).max(needed);
+        let prepared = geometry.prepare(machine, model, n_ctx, kv, options)?;
+        let workspace = prepared.workspace_bytes();
+        let n_batch = options.n_batch.min(wanted.saturating_mul(options.n_slots));
+        let bounded_by_kv_memory = allowed <= room;
+        Ok(Needs { n_ctx, prepared, weights, tokenizer, workspace, kv, n_batch, bounded_by_kv_memory })
+    }
+
+    /// Bytes of all together.
+    pub(crate) fn total(&self) -> u64 {
+        self.weights + self.tokenizer + self.workspace + self.kv
+    }
+
+    /// Whether `--kv-memory` and not the memory of the machine is what bounds the cache.
+    pub(crate) fn is_bounded_by_kv_memory(&self) -> bool {
+        self.bounded_by_kv_memory
+    }
+
+    fn parts(&self) -> [(MemoryUse, u64); 4] {
+        [
+            (MemoryUse::Weights, self.weights),
+            (MemoryUse::Tokenizer, self.tokenizer),
+            (MemoryUse::Workspace, self.workspace),
+            (MemoryUse::Kv, self.kv),
+        ]
+    }
+
+    /// Leases every part, in the order of [`MemoryUse::ALL`].
+    ///
+    /// # Errors
+    /// One does not fit; nothing is leased then.
+    pub(crate) fn lease(&self, machine: &Machine) -> Result<Vec<MemoryLease>, LoadError> {
+        machine.budget().lease(&self.parts()).map_err(|refused| self.refusal(refused))
+    }
+
+    /// Whether [`lease`](Self::lease) would succeed; nothing stays leased.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check(&self, machine: &Machine) -> Result<(), LoadError> {
+        self.lease(machine).map(drop)
+    }
+
+    fn refusal(&self, refused: BudgetError) -> LoadError {
+        let advice = match &refused {
+            BudgetError::Exceeded { what: MemoryUse::Workspace, .. } if self.n_batch > LITTLE => {
+                "a smaller --n-batch (-b)"
+            }
+            BudgetError::Exceeded { what: MemoryUse::Kv, .. } => self.kv_advice(),
+            _ => "a smaller model",
+        };
+        memory(refused, advice)
+    }
+
+    fn kv_advice(&self) -> &'static str {
+        match (self.n_ctx > LITTLE, self.n_batch > LITTLE && self.workspace > self.kv / 4) {
+            (true, true) => "a smaller --n-ctx (-c), --n-batch (-b) or --cache-type",
+            (true, false) => "a smaller --n-ctx (-c) or --cache-type",
+            (false, true) => "a smaller --n-batch (-b) or --cache-type",
+            (false, false) => "a smaller --cache-type or a smaller model",
         }
     }
 }
@@ -93,47 +127,110 @@ impl Room {
 /// Tokens of a forward, and positions of a context, that are little to ask for.
 const LITTLE: u32 = 64;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// 1000 bytes of weights; 10 for each token of a batch of 100, 100 of logits.
-    fn room(limit: u64) -> Room {
-        let n_batch = 100;
-        Room { weights: 1000, per_batch_token: 10, logits: 100, n_batch, limit: Some(limit), free: 1 << 40 }
-    }
-
-    fn refusal(limit: u64, n_ctx: u32) -> String {
-        room(limit).check(n_ctx, 5).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn what_fits_exactly_fits() {
-        assert_eq!(room(2600).check(100, 5).unwrap(), 100);
-        assert!(room(2599).check(100, 5).is_err());
-        assert_eq!(
-            (room(2599).longest(100, 5, 16).unwrap(), room(2600).longest(100, 5, 16).unwrap()),
-            (96, 100)
-        );
-    }
-
-    #[test]
-    fn advice_names_what_is_worth_reducing() {
-        for (limit, n_ctx, advice) in [
-            (
-                2599,
-                100,
-                "; try a smaller --n-batch (-b) or a smaller --n-ctx (-c), or a larger --memory-limit",
-            ),
-            (2100, 50, "; try a smaller --n-batch (-b), or"),
-            (2500, 10_000, "; try a smaller --n-ctx (-c), or"),
-            (2100, 10_000, "; try a smaller --n-batch (-b) and a smaller --n-ctx (-c), or"),
-            (900, 100, "; try a smaller model, or"),
-        ] {
-            let refusal = refusal(limit, n_ctx);
-            assert!(refusal.contains(advice), "{limit} {n_ctx}: {refusal}");
+fn memory(refused: BudgetError, advice: &str) -> LoadError {
+    let advice = match &refused {
+        BudgetError::Exceeded { bound: MemoryBound::Limit, .. } => {
+            format!("; try {advice}, or a larger --memory-limit")
         }
-        let unlimited = Room { limit: None, free: 900, ..room(0) };
-        assert!(unlimited.check(100, 5).unwrap_err().to_string().ends_with("; try a smaller model"));
+        BudgetError::Exceeded { .. } => format!("; try {advice}"),
+        BudgetError::Unknown(_) => String::new(),
+    };
+    LoadError::Memory { refused, advice }
+}
+
+/// Positions that settings ask for, or the model's own.
+///
+/// # Errors
+/// None, or more than the model has.
+pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32, LoadError> {
+    let longest = longest_context(model, &options.model);
+    match options.n_ctx {
+        ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("--n-ctx")),
+        ContextLength::Fixed(asked) if asked > longest => {
+            let stretches = model.hyperparams.attention.rotated != LayerSet::None;
+            Err(LoadError::ContextTooLong { asked, most: longest, stretches })
+        }
+        ContextLength::Fixed(asked) => Ok(asked),
+        ContextLength::AtMost(most) => Ok(most.min(longest)),
+        ContextLength::Auto => Ok(model.context_length()),
+    }
+}
+
+/// Positions that can be asked for: the model's own, times the factor of a stretch that the settings ask for. A stretch
+/// that the file itself asks for is in its own context length.
+fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
+    let own = model.context_length();
+    if options.rope.scale.is_none() && options.rope.freq_scale.is_none() {
+        return own;
+    }
+    let stretched = f64::from(own) * model.hyperparams.rope.scaling.factor();
+    own.max(stretched.min(f64::from(MOST_POSITIONS)) as u32)
+}
+
+/// The KV cache as a function of the context.
+struct Geometry {
+    /// Of one block.
+    unit: KvSpec,
+    block_tokens: u32,
+    granule: u64,
+    memory: KvMemory,
+}
+
+impl Geometry {
+    fn of(machine: &Machine, model: &Model, options: &LoadOptions) -> Result<Geometry, LoadError> {
+        let KvOptions { k_format, v_format, layout, block_tokens } = options.kv;
+        let unit = model.kv_spec(k_format, v_format, layout, block_tokens, 1)?;
+        unit.validate()?;
+        let memory = KvMemory::default();
+        let granule =
+            machine.backend().kv_granule_bytes(memory.granule).map_err(minfer_graph::ExecutorError::from)?;
+        Ok(Geometry { unit, block_tokens, granule, memory })
+    }
+
+    fn spec(&self, n_ctx: u32, sequences: u32) -> Result<KvSpec, LoadError> {
+        let blocks = n_ctx.div_ceil(self.block_tokens).saturating_mul(sequences);
+        let spec =
+            KvSpec { groups: self.unit.groups.clone(), max_blocks: vec![blocks; self.unit.groups.len()] };
+        spec.validate()?;
+        Ok(spec)
+    }
+
+    /// Bytes of the cache of some sequences of this length, in whole granules.
+    fn bytes(&self, n_ctx: u32, sequences: u32) -> Result<u64, LoadError> {
+        Ok(self.spec(n_ctx, sequences)?.arena_bytes(self.granule))
+    }
+
+    /// The most positions up to `most` whose cache has at most `room` bytes: whole blocks, at least one.
+    fn longest(&self, most: u32, room: u64) -> Result<u32, LoadError> {
+        if self.bytes(most, 1)? <= room {
+            return Ok(most);
+        }
+        let block = self.unit.bytes_per_token().max(1) * u64::from(self.block_tokens);
+        let mut blocks = (room / block).min(u64::from(most / self.block_tokens)) as u32;
+        while blocks > 1 && self.bytes(blocks * self.block_tokens, 1)? > room {
+            blocks -= 1;
+        }
+        Ok((blocks.max(1) * self.block_tokens).min(most))
+    }
+
+    fn prepare(
+        &self,
+        machine: &Machine,
+        model: &Model,
+        n_ctx: u32,
+        limit: u64,
+        options: &LoadOptions,
+    ) -> Result<Prepared, LoadError> {
+        let config = ExecutorConfig {
+            extents: Extents {
+                tokens: options.n_batch.min(n_ctx.saturating_mul(options.n_slots)),
+                rows: options.head_rows,
+                sequences: options.n_slots,
+            },
+            rewrites_off: options.rewrites_off.clone(),
+            kv_memory: KvMemory { limit: Some(limit), ..self.memory },
+        };
+        let kv = self.spec(n_ctx, options.n_slots)?;
+        Ok(Prepared::new(machine.backend(), model.program.clone(), kv, config)?)
     }
 }

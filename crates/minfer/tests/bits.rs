@@ -20,8 +20,12 @@ const POSITIONS: u32 = 1200;
 fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> String {
     model.set_context_length(2048);
     let file = ModelFile::from_bytes(model.to_bytes()).expect("a sound file");
-    let machine =
-        Machine::new(&MachineOptions { threads: Some(2), isa: Some(Isa::best()) }).expect("a machine");
+    let machine = Machine::new(&MachineOptions {
+        threads: Some(2),
+        isa: Some(Isa::best()),
+        ..MachineOptions::default()
+    })
+    .expect("a machine");
     let options = LoadOptions {
         n_ctx: ContextLength::Fixed(POSITIONS + 1),
         kv: KvOptions { k_format: format, v_format: format, ..KvOptions::default() },

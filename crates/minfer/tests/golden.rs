@@ -26,7 +26,8 @@ fn check(name: &str, record: &str, close: &[Step]) {
     let record: Value = serde_json::from_str(record).expect("the record is JSON");
     let file = ModelFile::open(&Path::new(&folder).join(format!("{name}.gguf"))).expect("the test model");
     check_tokens(name, &file.tokenizer(None).expect("a tokenizer"), list(&record["tokenize"]));
-    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None }).expect("a machine");
+    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None, ..MachineOptions::default() })
+        .expect("a machine");
     let options = LoadOptions { n_ctx: ContextLength::AtMost(1024), ..LoadOptions::default() };
     let loaded = Loaded::new(&machine, &file, &options).expect("the model loads");
     let mut runner = loaded.into_runner(RunnerOptions::default());

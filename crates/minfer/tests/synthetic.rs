@@ -26,7 +26,9 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
 fn worst_difference(family: Family, isa: Isa) -> f64 {
     let reference = synthetic::reference(family);
     let file = ModelFile::from_bytes(synthetic::file(family)).expect("a sound file");
-    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: Some(isa) }).expect("a machine");
+    let machine =
+        Machine::new(&MachineOptions { threads: Some(2), isa: Some(isa), ..MachineOptions::default() })
+            .expect("a machine");
     let options = LoadOptions {
         n_ctx: ContextLength::AtMost(512),
         kv: KvOptions { k_format: KvFormat::F32, v_format: KvFormat::F32, ..KvOptions::default() },
@@ -52,7 +54,8 @@ fn worst_difference(family: Family, isa: Isa) -> f64 {
 }
 
 fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
-    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None }).expect("a machine");
+    let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None, ..MachineOptions::default() })
+        .expect("a machine");
     Loaded::new(&machine, file, options)
 }
 
@@ -70,21 +73,6 @@ fn logits_of(loaded: Loaded) -> Vec<u32> {
     let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
     runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
     bits
-}
-
-/// Little memory shortens the context and says so, and does not choose other rope factors.
-#[test]
-fn memory_bounds_the_context_and_not_the_answer() {
-    let file = ModelFile::from_bytes(synthetic::file(Family::Phi3Long)).expect("a sound file");
-    let within = |memory_limit| load(&file, &LoadOptions { memory_limit, ..LoadOptions::default() });
-    let Err(LoadError::Memory { weights, kv, workspace, .. }) = within(Some(1)) else {
-        panic!("a byte is enough")
-    };
-    let whole = within(None).expect("the model loads");
-    assert_eq!((whole.n_ctx, whole.wanted_n_ctx), (512, 512));
-    let short = within(Some(weights + kv + workspace)).expect("one block fits");
-    assert_eq!((short.n_ctx, short.wanted_n_ctx), (64, 512));
-    assert_eq!(logits_of(short), logits_of(whole));
 }
 
 #[test]

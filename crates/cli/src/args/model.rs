@@ -139,6 +139,9 @@ pub(crate) struct ContextArgs {
     /// Bytes that weights, KV cache and workspace may take together (800M, 4G); by default what is free.
     #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = values::bytes)]
     pub(crate) memory_limit: Option<u64>,
+    /// Bytes that the KV cache may take (200M, 1G); by default those of the whole context.
+    #[arg(long, value_name = "BYTES", env = "MINFER_KV_MEMORY", value_parser = values::bytes)]
+    pub(crate) kv_memory: Option<u64>,
 }
 
 fn kv_format() -> impl clap::builder::TypedValueParser<Value = KvFormat> {

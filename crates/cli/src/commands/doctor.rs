@@ -70,7 +70,8 @@ fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
             "weight_bytes": found.weight_bytes,
             "kv_bytes": found.kv_bytes,
             "workspace_bytes": found.workspace_bytes,
-            "bytes": found.total_bytes(),
+            "tokenizer_bytes": found.tokenizer_bytes,
+            "bytes": found.total_bytes,
         }),
         Err(error) => json!({"error": error.to_string()}),
     }
@@ -119,11 +120,12 @@ fn as_set_line(report: &Value) -> String {
         (_, wanted) => format!(" (of {wanted}, which memory does not allow)"),
     };
     format!(
-        "{} positions{wanted}: weights {} + KV cache {} + workspace {} = {}",
+        "{} positions{wanted}: weights {} + tokenizer {} + workspace {} + KV cache {} = {}",
         report["n_ctx"],
         bytes("weight_bytes"),
-        bytes("kv_bytes"),
+        bytes("tokenizer_bytes"),
         bytes("workspace_bytes"),
+        bytes("kv_bytes"),
         bytes("bytes")
     )
 }

@@ -90,9 +90,11 @@ fn what_a_run_with_these_flags_would_take() {
     let as_set = |flags: &[&str]| run(&[flags, &["--json"]].concat()).json()["model"]["as_set"].clone();
     let (whole, short) = (as_set(&[]), as_set(&["-c", "100"]));
     assert_eq!((&whole["n_ctx"], &short["n_ctx"]), (&512.into(), &100.into()));
-    // 4 layers of 2 heads of 16 elements, K and V, 2 bytes each.
-    assert_eq!((&whole["kv_bytes"], &short["kv_bytes"]), (&(512 * 512).into(), &(100 * 512).into()));
-    assert_eq!(as_set(&["-c", "100", "--cache-type", "f32"])["kv_bytes"], 200 * 512);
+    // 4 layers of 2 heads of 16 elements, K and V, 2 bytes each, in whole blocks of 64 positions.
+    assert_eq!((&whole["kv_bytes"], &short["kv_bytes"]), (&(512 * 512).into(), &(128 * 512).into()));
+    assert_eq!(as_set(&["-c", "100", "--cache-type", "f32"])["kv_bytes"], 256 * 512);
+    let bounded = as_set(&["--kv-memory", "100k"]);
+    assert_eq!((&bounded["kv_bytes"], &bounded["n_ctx"]), (&(192 * 512).into(), &192.into()));
     assert!(as_set(&["-b", "8"])["workspace_bytes"].as_u64() < whole["workspace_bytes"].as_u64());
     // No forward has more tokens than there are positions.
     assert_eq!(as_set(&["-b", "65536"]), whole);

@@ -7,6 +7,7 @@ mod doctor;
 mod help;
 mod interrupt;
 mod logprobs;
+mod memory;
 mod perplexity;
 mod place;
 mod real;

@@ -70,6 +70,13 @@ impl Run {
         self
     }
 
+    /// Adds arguments.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn arguments(mut self, arguments: &[&str]) -> Run {
+        self.command.args(arguments);
+        self
+    }
+
     /// Sets a variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Run {
         self.command.env(name, value);

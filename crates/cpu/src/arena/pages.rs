@@ -113,7 +113,7 @@ fn prepare(_map: &MmapRaw, _huge: bool) -> bool {
 ///
 /// # Errors
 /// The system has no huge pages, or the number of bytes is not a power of two from the page on.
-pub(super) fn granule_bytes(granule: KvGranule) -> Result<usize, BackendError> {
+pub(crate) fn granule_bytes(granule: KvGranule) -> Result<usize, BackendError> {
     let page = page_bytes();
     let refused = |reason| Err(BackendError::BadGranule { granule, reason });
     match granule {

@@ -27,6 +27,22 @@ pub(super) struct CompiledGraph {
 }
 
 impl CompiledGraph {
+    /// Bytes of workspace that [`new`](Self::new) takes.
+    ///
+    /// # Errors
+    /// An operation is not supported.
+    pub(super) fn bytes_for(
+        program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        kv: &KvSpec,
+        workers: usize,
+    ) -> Result<u64, BackendError> {
+        let lowered = lower(program, graph, plan, kv)?;
+        let workspace = plan.workspace_bytes.next_multiple_of(4);
+        Ok(workspace + Scratch::bytes_for(&lowered, plan.extents, kv, workers))
+    }
+
     /// Lowers the graph and takes its memory.
     ///
     /// # Errors

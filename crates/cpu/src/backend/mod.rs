@@ -14,10 +14,10 @@ use std::sync::Arc;
 use minfer_graph::backend::{Buffer, Compiled, KvArena, LoadedWeights, WeightSource};
 use minfer_graph::plan::Plan;
 use minfer_graph::{
-    Backend, BackendError, Graph, KvMemory, KvSpec, Op, Program, Support, TensorDesc, WeightDesc,
+    Backend, BackendError, Graph, KvGranule, KvMemory, KvSpec, Op, Program, Support, TensorDesc, WeightDesc,
 };
 
-use crate::arena::CpuArena;
+use crate::arena::{CpuArena, granule_bytes};
 use crate::{Isa, Pool};
 use buffer::HostBuffer;
 use compiled::CompiledGraph;
@@ -77,6 +77,20 @@ impl Backend for CpuBackend {
 
     fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError> {
         Ok(Box::new(CpuArena::with_memory(spec, memory)?))
+    }
+
+    fn kv_granule_bytes(&self, granule: KvGranule) -> Result<u64, BackendError> {
+        Ok(granule_bytes(granule)? as u64)
+    }
+
+    fn workspace_bytes(
+        &self,
+        program: &Program,
+        graph: &Graph,
+        plan: &Plan,
+        kv: &KvSpec,
+    ) -> Result<u64, BackendError> {
+        CompiledGraph::bytes_for(program, graph, plan, kv, self.pool.threads())
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {

@@ -209,6 +209,17 @@ impl Scratch {
         })
     }
 
+    /// Bytes of memory that [`new`](Self::new) takes.
+    pub(super) fn bytes_for(lowered: &Lowered, extents: Extents, kv: &KvSpec, workers: usize) -> u64 {
+        let rows = extents.tokens.max(extents.rows) as usize;
+        let attentions: Vec<_> = lowered.attentions(kv).collect();
+        let partials = if attentions.is_empty() { 0 } else { PARTIAL_FLOATS };
+        let angles = lowered.ropes.iter().map(|rope| rope::table_floats(rope, extents.tokens as usize));
+        let words = QuantisedRows::words(rows, lowered.quantised_columns) + partials + angles.sum::<usize>();
+        // One worker's is small, and counts itself best.
+        4 * words as u64 + workers as u64 * AttentionScratch::new(attentions).bytes()
+    }
+
     /// Bytes of memory.
     pub(super) fn bytes(&self) -> u64 {
         let attention = self.attention.iter().map(|scratch| lock(scratch).bytes());

@@ -65,7 +65,11 @@ pub(crate) fn logits(file: &ModelFile, format: KvFormat, prompt: &[u32], variant
 }
 
 fn machine(variant: Variant) -> Machine {
-    let options = MachineOptions { threads: Some(variant.threads), isa: Some(variant.isa) };
+    let options = MachineOptions {
+        threads: Some(variant.threads),
+        isa: Some(variant.isa),
+        ..MachineOptions::default()
+    };
     let machine = Machine::new(&options).expect("a machine");
     assert_eq!((machine.isa(), machine.threads()), (variant.isa, variant.threads));
     machine

@@ -1,0 +1,66 @@
+//! Refusals of memory: which part, the numbers, the flag that would help; nothing is taken.
+
+use minfer_testkit::synthetic::Family;
+
+use crate::place::{Place, has};
+
+const RUN: [&str; 6] = ["run", "tiny.gguf", "p", "--raw", "-n", "1"];
+
+#[test]
+fn each_part_that_does_not_fit_has_its_own_message() {
+    let place = Place::with(Family::Llama);
+    let words = ["doctor", "tiny.gguf", "--json", "-c", "512"];
+    let parts = place.minfer(&words).json()["model"]["as_set"].clone();
+    let bytes = |part: &str| parts[part].as_u64().expect("bytes");
+    let mut held = 0;
+    for (part, name, advice) in [
+        ("weight_bytes", "the weights", "a smaller model"),
+        ("tokenizer_bytes", "the tokenizer", "a smaller model"),
+        ("workspace_bytes", "the workspace", "a smaller --n-batch (-b)"),
+        ("kv_bytes", "the KV cache", "a smaller --n-ctx (-c), --n-batch (-b) or --cache-type"),
+    ] {
+        let needed = bytes(part);
+        let most = held + needed - 1;
+        let limit = most.to_string();
+        let refused = place.minfer(&[&RUN[..], &["-c", "512", "--memory-limit", &limit]].concat()).failure();
+        assert_eq!(
+            refused,
+            format!(
+                "not enough memory: {name} would take {needed} bytes; {held} of the {most} bytes that \
+                 --memory-limit allows are in use or promised; try {advice}, or a larger --memory-limit"
+            )
+        );
+        held += needed;
+    }
+    assert_eq!(bytes("bytes"), held);
+    let limit = held.to_string();
+    place.minfer(&[&RUN[..], &["-c", "512", "--memory-limit", &limit]].concat()).stdout();
+    assert_eq!(
+        place.minfer(&[&RUN[..], &["-c", "512", "--kv-memory", "200k"]].concat()).failure(),
+        "not enough memory for the KV cache: 512 positions take 262144 bytes, --kv-memory allows 204800; try a \
+         smaller --n-ctx (-c) or --cache-type, or a larger --kv-memory"
+    );
+    let (_, notes) = place.minfer(&[&RUN[..], &["--kv-memory", "200k"]].concat()).both();
+    has(&notes, &["--kv-memory allows a context of 384 positions, not 512", "a larger --kv-memory"]);
+}
+
+/// In a process that may have 700 MB of addresses, a cache of 1 GiB is refused by the account before anything is reserved,
+/// and by the system where the account allows it.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_the_account_refuses_is_not_asked_of_the_system() {
+    let place = Place::with(Family::Llama);
+    let run = |flags: &str| {
+        let line = format!(
+            "ulimit -v 700000; exec \"$0\" run tiny.gguf p --raw -n 1 -t 1 -c 2097152 --rope-scaling linear \
+             --rope-scale 4096 {flags}"
+        );
+        place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")])
+    };
+    has(&run("--memory-limit 1000M").failure(), &["the KV cache would take 1073741824 bytes"]);
+    has(&run("--kv-memory 1000M").failure(), &["--kv-memory allows 1048576000"]);
+    has(
+        &run("").failure(),
+        &["addresses of the KV cache: 1073741824 bytes of address space were refused", "memory"],
+    );
+}

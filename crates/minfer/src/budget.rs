@@ -1,0 +1,352 @@
+//! Memory is leased before it is taken: one account for everything that is loaded on a machine.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{MemoryError, available_memory};
+
+/// What memory is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryUse {
+    /// Packed weights.
+    Weights,
+    /// A tokenizer's tables.
+    Tokenizer,
+    /// Activations and logits of a forward.
+    Workspace,
+    /// The KV cache at its full extent.
+    Kv,
+}
+
+impl MemoryUse {
+    /// Every use, in the order in which a load asks for them.
+    pub const ALL: [MemoryUse; 4] =
+        [MemoryUse::Weights, MemoryUse::Tokenizer, MemoryUse::Workspace, MemoryUse::Kv];
+
+    /// In a sentence.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MemoryUse::Weights => "the weights",
+            MemoryUse::Tokenizer => "the tokenizer",
+            MemoryUse::Workspace => "the workspace",
+            MemoryUse::Kv => "the KV cache",
+        }
+    }
+}
+
+impl fmt::Display for MemoryUse {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.name())
+    }
+}
+
+/// Bytes that leases hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HeldMemory {
+    bytes: [u64; MemoryUse::ALL.len()],
+    /// Of all, those whose memory the system has not yet been asked for, or not for all of it.
+    promised: u64,
+}
+
+impl HeldMemory {
+    /// Bytes for one use.
+    pub fn of(&self, what: MemoryUse) -> u64 {
+        self.bytes[what as usize]
+    }
+
+    /// Bytes of all uses.
+    pub fn total(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+}
+
+/// Which number a request would pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryBound {
+    /// The limit that the machine was started with.
+    Limit,
+    /// What the operating system says is free.
+    Free,
+}
+
+/// Why memory was not leased. Nothing has changed then.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BudgetError {
+    /// More than there is.
+    #[error("{what} would take {needed} bytes; {held} of {} are in use or promised", bound_text(*bound, *most))]
+    Exceeded {
+        /// What the memory was for.
+        what: MemoryUse,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that are held: by other models, and by earlier uses of the same request.
+        held: u64,
+        /// Bytes that all together may hold.
+        most: u64,
+        /// Whose number that is.
+        bound: MemoryBound,
+    },
+    /// There is no limit, and the operating system does not tell what is free.
+    #[error("{0}; say how much may be taken with --memory-limit")]
+    Unknown(#[from] MemoryError),
+}
+
+fn bound_text(bound: MemoryBound, most: u64) -> String {
+    match bound {
+        MemoryBound::Limit => format!("the {most} bytes that --memory-limit allows"),
+        MemoryBound::Free => format!("the {most} bytes that are free"),
+    }
+}
+
+/// How a budget learns what is free.
+type FreeMemory = dyn Fn() -> Result<u64, MemoryError> + Send + Sync;
+
+/// The account of a machine's memory, shared by everything that is loaded on it.
+pub struct MemoryBudget {
+    limit: Option<u64>,
+    free: Box<FreeMemory>,
+    held: Mutex<HeldMemory>,
+}
+
+impl MemoryBudget {
+    /// A budget of `limit` bytes, or of what is free at each request where that is less.
+    pub fn new(limit: Option<u64>) -> Arc<MemoryBudget> {
+        MemoryBudget::with_query(limit, available_memory)
+    }
+
+    /// As [`new`](Self::new), asking `free` for the bytes that are free.
+    pub fn with_query(
+        limit: Option<u64>,
+        free: impl Fn() -> Result<u64, MemoryError> + Send + Sync + 'static,
+    ) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget { limit, free: Box::new(free), held: Mutex::default() })
+    }
+
+    /// The limit that it was made with.
+    pub fn limit(&self) -> Option<u64> {
+        self.limit
+    }
+
+    /// What leases hold.
+    pub fn held(&self) -> HeldMemory {
+        *self.lock()
+    }
+
+    /// Bytes that can be leased now.
+    ///
+    /// # Errors
+    /// There is no limit, and the operating system does not tell what is free.
+    pub fn room(&self) -> Result<u64, BudgetError> {
+        let bounds = self.bounds(&self.held())?;
+        let left = bounds.iter().flatten().map(|bound| bound.most.saturating_sub(bound.held));
+        Ok(left.min().expect("a budget has a bound"))
+    }
+
+    /// Leases all of these or none.
+    ///
+    /// # Errors
+    /// The first that does not fit beside those before it and all other leases.
+    pub fn lease(self: &Arc<Self>, wanted: &[(MemoryUse, u64)]) -> Result<Vec<MemoryLease>, BudgetError> {
+        let mut held = self.lock();
+        let bounds = self.bounds(&held)?;
+        let mut asked = 0u64;
+        for &(what, needed) in wanted {
+            let over = bounds.iter().flatten().find(|bound| {
+                u128::from(bound.held) + u128::from(asked) + u128::from(needed) > u128::from(bound.most)
+            });
+            if let Some(&Bound { most, held, bound }) = over {
+                return Err(BudgetError::Exceeded { what, needed, held: held + asked, most, bound });
+            }
+            asked += needed;
+        }
+        held.promised += asked;
+        for &(what, bytes) in wanted {
+            held.bytes[what as usize] += bytes;
+        }
+        let lease = |&(what, bytes)| MemoryLease { budget: Arc::clone(self), what, bytes, promised: true };
+        Ok(wanted.iter().map(lease).collect())
+    }
+
+    /// The limit and what is free, each with what counts against it. Memory that was taken is no longer free, so only
+    /// promises count against that.
+    fn bounds(&self, held: &HeldMemory) -> Result<[Option<Bound>; 2], MemoryError> {
+        let limit = self.limit.map(|most| Bound { most, held: held.total(), bound: MemoryBound::Limit });
+        let free = match (self.free)() {
+            Ok(most) => Some(Bound { most, held: held.promised, bound: MemoryBound::Free }),
+            // The user's own number is one to go by.
+            Err(_) if limit.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        Ok([limit, free])
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HeldMemory> {
+        // Counts are changed in one go, so a panic of another holder leaves them valid.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for MemoryBudget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("MemoryBudget")
+            .field("limit", &self.limit)
+            .field("held", &self.held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A number that leases must not pass.
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    most: u64,
+    held: u64,
+    bound: MemoryBound,
+}
+
+/// Memory that is accounted for until this is dropped. It outlives the memory.
+#[derive(Debug)]
+pub struct MemoryLease {
+    budget: Arc<MemoryBudget>,
+    what: MemoryUse,
+    bytes: u64,
+    promised: bool,
+}
+
+impl MemoryLease {
+    /// What it is for.
+    pub fn what(&self) -> MemoryUse {
+        self.what
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The memory was taken, `bytes` of it: the system no longer counts it as free. A lease whose memory is taken bit by bit
+    /// stays a promise.
+    ///
+    /// # Errors
+    /// It is more than was leased, and does not fit.
+    pub fn taken(&mut self, bytes: u64) -> Result<(), BudgetError> {
+        if let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) {
+            // Its count is added to this lease's, so its own must not go with it.
+            let leases = self.budget.lease(&[(self.what, more)])?;
+            leases.into_iter().for_each(std::mem::forget);
+            self.bytes = bytes;
+        }
+        let budget = Arc::clone(&self.budget);
+        let mut held = budget.lock();
+        if std::mem::take(&mut self.promised) {
+            held.promised -= self.bytes;
+        }
+        held.bytes[self.what as usize] -= self.bytes - bytes;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for MemoryLease {
+    fn drop(&mut self) {
+        let mut held = self.budget.lock();
+        held.bytes[self.what as usize] -= self.bytes;
+        if self.promised {
+            held.promised -= self.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MemoryUse::{Kv, Tokenizer, Weights, Workspace};
+
+    fn unknown() -> Result<u64, MemoryError> {
+        Err(MemoryError::new("no table"))
+    }
+
+    #[test]
+    fn leases_are_counted_once_and_given_back_once() {
+        let budget = MemoryBudget::with_query(Some(100), || Ok(1000));
+        let first = budget.lease(&[(Weights, 40), (Kv, 30)]).unwrap();
+        assert_eq!((budget.held().of(Weights), budget.held().of(Kv), budget.room().unwrap()), (40, 30, 30));
+        let before = budget.held();
+        let refused = budget.lease(&[(Tokenizer, 10), (Workspace, 21)]).unwrap_err();
+        let (most, bound) = (100, MemoryBound::Limit);
+        assert_eq!(refused, BudgetError::Exceeded { what: Workspace, needed: 21, held: 80, most, bound });
+        assert_eq!(
+            refused.to_string(),
+            "the workspace would take 21 bytes; 80 of the 100 bytes that --memory-limit allows are in use or promised"
+        );
+        assert_eq!(budget.held(), before, "a refusal disturbs nothing");
+        let second = budget.lease(&[(Tokenizer, 10), (Workspace, 20)]).unwrap();
+        assert_eq!(budget.room(), Ok(0));
+        drop(first);
+        assert_eq!(budget.held().total(), 30);
+        drop(second);
+        assert_eq!(budget.held(), HeldMemory::default());
+    }
+
+    #[test]
+    fn free_memory_bounds_what_is_not_yet_taken() {
+        let free = Arc::new(Mutex::new(100));
+        let query = Arc::clone(&free);
+        let budget = MemoryBudget::with_query(None, move || Ok(*query.lock().unwrap()));
+        let mut weights = budget.lease(&[(Weights, 60)]).unwrap().remove(0);
+        assert_eq!(budget.room(), Ok(40), "promised");
+        *free.lock().unwrap() = 40;
+        weights.taken(60).unwrap();
+        assert_eq!(budget.room(), Ok(40), "taken");
+        let refused = budget.lease(&[(Kv, 41)]).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "the KV cache would take 41 bytes; 0 of the 40 bytes that are free are in use or promised"
+        );
+        assert!(budget.lease(&[(Kv, u64::MAX), (Weights, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn what_was_taken_may_differ_from_what_was_leased() {
+        let budget = MemoryBudget::with_query(Some(100), || Ok(100));
+        let mut lease = budget.lease(&[(Tokenizer, 50)]).unwrap().remove(0);
+        assert!(lease.taken(101).is_err());
+        assert_eq!((lease.bytes(), budget.held().total()), (50, 50));
+        lease.taken(70).unwrap();
+        assert_eq!((lease.bytes(), budget.held().total(), budget.held().promised), (70, 70, 0));
+        drop(lease);
+        let mut lease = budget.lease(&[(Tokenizer, 50)]).unwrap().remove(0);
+        lease.taken(20).unwrap();
+        assert_eq!(budget.room(), Ok(80));
+        drop(lease);
+        assert_eq!(budget.held(), HeldMemory::default());
+    }
+
+    #[test]
+    fn an_unknown_amount_is_neither_nothing_nor_everything() {
+        let budget = MemoryBudget::with_query(None, unknown);
+        let refused = budget.lease(&[(Weights, 1)]).unwrap_err();
+        assert!(matches!(refused, BudgetError::Unknown(_)) && budget.room().is_err());
+        assert!(refused.to_string().contains("no table; say how much may be taken with --memory-limit"));
+        let limited = MemoryBudget::with_query(Some(10), unknown);
+        assert!(limited.lease(&[(Weights, 10)]).is_ok() && limited.lease(&[(Weights, 11)]).is_err());
+    }
+
+    #[test]
+    fn threads_never_hold_more_than_the_limit_together() {
+        let budget = MemoryBudget::with_query(Some(64), || Ok(1 << 40));
+        std::thread::scope(|scope| {
+            for bytes in [7, 11, 13, 17, 31] {
+                let budget = &budget;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let lease = budget.lease(&[(Weights, bytes), (Kv, bytes)]);
+                        assert!(budget.held().total() <= 64);
+                        drop(lease);
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.held(), HeldMemory::default());
+    }
+}

@@ -1,0 +1,170 @@
+//! Memory is accounted for before it is taken, once for all that a machine has loaded.
+
+use minfer::cpu::Isa;
+use minfer::engine::{RunnerOptions, Want};
+use minfer::{
+    BudgetError, ContextLength, Footprint, HeldMemory, LoadError, LoadOptions, Loaded, Machine,
+    MachineOptions, MemoryUse, ModelFile,
+};
+use minfer_testkit::synthetic::{self, Family};
+
+fn machine(memory_limit: Option<u64>) -> Machine {
+    Machine::new(&MachineOptions { threads: Some(2), isa: Some(Isa::best()), memory_limit })
+        .expect("a machine")
+}
+
+fn file(family: Family) -> ModelFile {
+    ModelFile::from_bytes(synthetic::file(family)).expect("a sound file")
+}
+
+fn footprint(file: &ModelFile, options: &LoadOptions) -> Footprint {
+    let model = file.model(&options.model).expect("a model");
+    Footprint::of(&machine(None), &model, options).expect("it fits")
+}
+
+fn logits_of(loaded: Loaded) -> Vec<u32> {
+    let mut runner = loaded.into_runner(RunnerOptions::default());
+    let sequence = runner.open();
+    let mut bits = Vec::new();
+    let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
+    let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
+    runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
+    bits
+}
+
+/// What a refusal was for, and its numbers: needed, held, at most.
+fn refused(result: Result<Loaded, LoadError>) -> (MemoryUse, [u64; 3], String) {
+    match result {
+        Err(LoadError::Memory {
+            refused: BudgetError::Exceeded { what, needed, held, most, .. },
+            advice,
+        }) => (what, [needed, held, most], advice),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it fits"),
+    }
+}
+
+#[test]
+fn each_part_that_does_not_fit_is_refused_by_its_name() {
+    let file = file(Family::Llama);
+    for options in [
+        LoadOptions { n_ctx: ContextLength::Fixed(512), ..LoadOptions::default() },
+        LoadOptions {
+            n_ctx: ContextLength::Fixed(512),
+            n_batch: 65536,
+            n_slots: 4,
+            ..LoadOptions::default()
+        },
+    ] {
+        let Footprint { weight_bytes, tokenizer_bytes, workspace_bytes, .. } = footprint(&file, &options);
+        // Several sequences share what there is, but one has room for all of its positions.
+        let kv_bytes = 512 * 512;
+        let mut held = 0;
+        for (what, bytes, advice) in [
+            (MemoryUse::Weights, weight_bytes, "; try a smaller model, or a larger --memory-limit"),
+            (MemoryUse::Tokenizer, tokenizer_bytes, "; try a smaller model, or a larger --memory-limit"),
+            (
+                MemoryUse::Workspace,
+                workspace_bytes,
+                "; try a smaller --n-batch (-b), or a larger --memory-limit",
+            ),
+            (MemoryUse::Kv, kv_bytes, "or --cache-type, or a larger --memory-limit"),
+        ] {
+            let machine = machine(Some(held + bytes - 1));
+            let (refused_what, numbers, refused_advice) = refused(Loaded::new(&machine, &file, &options));
+            assert_eq!((refused_what, numbers), (what, [bytes, held, held + bytes - 1]));
+            assert!(refused_advice.ends_with(advice), "{refused_advice}");
+            assert_eq!(machine.budget().held(), HeldMemory::default(), "nothing is held");
+            held += bytes;
+        }
+        assert!(Loaded::new(&machine(Some(held)), &file, &options).is_ok(), "what fits exactly fits");
+    }
+}
+
+/// The parts that are leased are those that the loaded model has.
+#[test]
+fn leases_are_what_was_taken() {
+    for family in [Family::Llama, Family::Gemma3, Family::Gpt2, Family::Phi3Long] {
+        let (file, machine) = (file(family), machine(None));
+        let options = LoadOptions { n_slots: 3, n_batch: 100, ..LoadOptions::default() };
+        let before = footprint(&file, &options);
+        let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
+        let stats = loaded.executor().stats();
+        let edges = loaded.executor().plans().each_ref().map(|plan| &plan.external_bytes);
+        let workspace = stats.workspace_bytes + edges[0][0] + edges[1][1];
+        assert_eq!(before.workspace_bytes, workspace, "{}", family.name());
+        assert_eq!(before.weight_bytes, stats.weight_bytes, "{}", family.name());
+        let held = machine.budget().held();
+        assert_eq!(held.of(MemoryUse::Weights), stats.weight_bytes);
+        assert_eq!(held.of(MemoryUse::Workspace), workspace);
+        assert_eq!(held.of(MemoryUse::Tokenizer), loaded.tokenizer.memory_bytes() as u64);
+        assert_eq!(held.of(MemoryUse::Kv), before.kv_bytes);
+        assert_eq!(before.kv_bytes, loaded.kv.arena_bytes(4096));
+    }
+}
+
+#[test]
+fn two_engines_share_one_budget() {
+    let file = file(Family::Llama);
+    let options = LoadOptions { n_ctx: ContextLength::Fixed(512), ..LoadOptions::default() };
+    let one = footprint(&file, &options).total_bytes;
+    let machine = machine(Some(one * 3 / 2));
+    let first =
+        Loaded::new(&machine, &file, &options).expect("the first fits").into_engine().expect("it runs");
+    let held = machine.budget().held();
+    assert!(held.total() > 0 && held.total() <= one);
+    let (_, [_, others, most], _) = refused(Loaded::new(&machine, &file, &options));
+    assert!(others >= held.total() && most == one * 3 / 2, "{others} of {most}");
+    assert_eq!(machine.budget().held(), held, "a refused request disturbs nothing");
+    // A clone of the machine has the same account.
+    drop(first);
+    assert_eq!(machine.clone().budget().held(), HeldMemory::default());
+    let second = Loaded::new(&machine, &file, &options).expect("the second fits alone");
+    drop(second.into_runner(RunnerOptions::default()));
+    assert_eq!(machine.budget().held(), HeldMemory::default());
+}
+
+/// Little memory shortens the context and says so, and does not choose other rope factors.
+#[test]
+fn memory_bounds_the_context_and_not_the_answer() {
+    let file = file(Family::Phi3Long);
+    let options = LoadOptions::default();
+    let whole = footprint(&file, &options);
+    assert_eq!((whole.n_ctx, whole.wanted_n_ctx), (512, 512));
+    let least = LoadOptions { n_ctx: ContextLength::AtMost(64), ..options.clone() };
+    let least = footprint(&file, &least).total_bytes;
+    let within = |limit| Loaded::new(&machine(Some(limit)), &file, &options);
+    let short = within(least).expect("one block fits");
+    assert_eq!((short.n_ctx, short.wanted_n_ctx, short.bounded_by_kv_memory), (64, 512, false));
+    assert_eq!(refused(within(least - 1)).0, MemoryUse::Kv);
+    let middle = within(whole.total_bytes - 1).expect("all but one block fits");
+    assert_eq!((middle.n_ctx, middle.wanted_n_ctx), (448, 512));
+    assert_eq!(logits_of(short), logits_of(within(whole.total_bytes).expect("all of it fits")));
+}
+
+#[test]
+fn the_cache_has_a_bound_of_its_own() {
+    let file = file(Family::Llama);
+    let load = |n_ctx, kv_memory, n_slots| {
+        let options = LoadOptions { n_ctx, kv_memory, n_slots, ..LoadOptions::default() };
+        let machine = machine(None);
+        Loaded::new(&machine, &file, &options)
+            .map(|loaded| (machine.budget().held().of(MemoryUse::Kv), loaded))
+    };
+    // 512 bytes a token.
+    let (held, short) = load(ContextLength::Auto, Some(200 * 512), 1).expect("three blocks fit");
+    assert_eq!((short.n_ctx, short.bounded_by_kv_memory, held), (192, true, 192 * 512));
+    let (held, fixed) = load(ContextLength::Fixed(128), Some(128 * 512), 1).expect("it fits exactly");
+    assert_eq!((fixed.n_ctx, held), (128, 128 * 512));
+    let error = load(ContextLength::Fixed(129), Some(128 * 512), 1).map(drop).unwrap_err().to_string();
+    for word in
+        ["129 positions take 98304 bytes", "--kv-memory allows 65536", "--n-ctx", "larger --kv-memory"]
+    {
+        assert!(error.contains(word), "{error}");
+    }
+    // Four sequences share a bound that one of them may use alone.
+    let (held, shared) = load(ContextLength::Fixed(512), Some(600 * 512), 4).expect("one has all its room");
+    assert_eq!((shared.n_ctx, held), (512, 600 * 512));
+    let (held, _) = load(ContextLength::Fixed(512), None, 4).expect("all have all their room");
+    assert_eq!(held, 4 * 512 * 512);
+}
