@@ -36,8 +36,12 @@ pub struct EngineStats {
     pub stalled: bool,
     /// Blocks of the KV store.
     pub kv: KvStats,
-    /// Bytes of KV memory now taken.
+    /// Bytes of the granules in which KV blocks in use or kept for reuse lie.
     pub kv_committed_bytes: u64,
+    /// Bytes of granules that stay in memory for the next KV blocks.
+    pub kv_warm_bytes: u64,
+    /// Bytes that both together may take; absent: no bound but the system's.
+    pub kv_limit_bytes: Option<u64>,
     /// Bytes of KV address space reserved.
     pub kv_reserved_bytes: u64,
 }

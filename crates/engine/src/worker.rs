@@ -338,8 +338,11 @@ impl Worker {
         self.counts.running = self.running.len() as u64;
         self.counts.model = self.model.stats();
         self.counts.kv = self.store.stats();
-        self.counts.kv_committed_bytes = self.model.arena().committed_bytes();
-        self.counts.kv_reserved_bytes = self.model.arena().reserved_bytes();
+        let memory = self.model.arena().memory();
+        self.counts.kv_committed_bytes = memory.committed;
+        self.counts.kv_warm_bytes = memory.warm;
+        self.counts.kv_limit_bytes = memory.limit;
+        self.counts.kv_reserved_bytes = memory.reserved;
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
         for (reply, event) in self.endings.drain(..) {
             reply.end(event);

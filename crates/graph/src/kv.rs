@@ -1,3 +1,4 @@
+mod geometry;
 mod strides;
 
 use std::collections::BTreeSet;
@@ -6,6 +7,7 @@ use std::str::FromStr;
 
 use crate::{KvLayer, Program};
 
+pub use geometry::{CommitGeometry, KvArrangement, commit_geometry};
 pub use strides::{KvOrder, KvStrides};
 
 /// How the elements of a cached row are stored. It decides the arithmetic of attention.

@@ -30,7 +30,10 @@ pub use check::{BatchCheck, BatchError};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};
 pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats, Prepared};
 pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
-pub use kv::{KvChoice, KvFormat, KvGroupSpec, KvLayout, KvOrder, KvSide, KvSpec, KvSpecError, KvStrides};
+pub use kv::{
+    CommitGeometry, KvArrangement, KvChoice, KvFormat, KvGroupSpec, KvLayout, KvOrder, KvSide, KvSpec,
+    KvSpecError, KvStrides, commit_geometry,
+};
 pub use kv_memory::{KvGranule, KvMemory, KvMemoryStats};
 pub use null::{NullBackend, NullStats};
 pub use op::{

@@ -2,12 +2,11 @@
 
 use anyhow::Result;
 use minfer::cpu::Isa;
-use minfer::graph::{KvFormat, KvSpec, json as graph_json};
 use minfer::models::Model;
-use minfer::{Footprint, KvOptions, Machine, available_memory, resident_memory};
+use minfer::{Footprint, Machine, available_memory, resident_memory};
 use serde_json::{Value, json};
 
-use super::knobs;
+use super::{knobs, kv};
 use crate::args::DoctorArgs;
 use crate::{loading, output};
 
@@ -17,7 +16,7 @@ pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
         return knobs::print(args.json);
     }
     if let (true, Some(model)) = (args.kv, &args.model) {
-        return kv(args, model);
+        return kv::print(args, model);
     }
     let report = report(args)?;
     if args.json { output::line(&report) } else { print_report(&report) }
@@ -47,7 +46,7 @@ fn report(args: &DoctorArgs) -> Result<Value> {
 fn model_report(args: &DoctorArgs, machine: &Machine, model: &str) -> Result<Value> {
     let file = loading::find(model)?.open()?;
     let read = file.model(&args.model_args.options())?;
-    let kv = spec(&read, loading::kv_options(&args.context), 1)?;
+    let kv = kv::spec(&read, loading::kv_options(&args.context), 1)?;
     let weights = read.weights(file.gguf()).total_bytes();
     Ok(json!({
         "name": read.name,
@@ -128,64 +127,4 @@ fn as_set_line(report: &Value) -> String {
         bytes("kv_bytes"),
         bytes("bytes")
     )
-}
-
-fn kv(args: &DoctorArgs, model: &str) -> Result<()> {
-    let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
-    let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
-    let options = loading::kv_options(&args.context);
-    let geometry = geometry(&read, options, n_ctx)?;
-    if args.json {
-        return output::line(&geometry);
-    }
-    let bytes = |value: &Value| output::bytes(value.as_u64().unwrap_or_default());
-    output::answer(|out| {
-        writeln!(
-            out,
-            "{}: {} bytes a token, {} bytes a block of {} positions; {n_ctx} positions take {}",
-            output::one_line(&read.name),
-            geometry["bytes_per_token"],
-            geometry["bytes_per_block"],
-            geometry["block_tokens"],
-            bytes(&geometry["bytes_at_n_ctx"])
-        )?;
-        for other in geometry["compared"].as_array().into_iter().flatten() {
-            let (format, token) =
-                (other["kv_format"].as_str().unwrap_or_default(), &other["bytes_per_token"]);
-            writeln!(out, "  {format:5} {token:>8} bytes a token, {}", bytes(&other["bytes_at_n_ctx"]))?;
-        }
-        Ok(())
-    })
-}
-
-/// The KV cache of `n_ctx` positions in the form that was asked for, and its size in every other.
-fn geometry(model: &Model, options: KvOptions, n_ctx: u32) -> Result<Value> {
-    let asked = spec(model, options, n_ctx)?;
-    let compared = KvFormat::ALL.into_iter().map(|format| {
-        let spec = spec(model, KvOptions { k_format: format, v_format: format, ..options }, n_ctx)?;
-        Ok(json!({
-            "kv_format": format.name(),
-            "bytes_per_token": spec.bytes_per_token(),
-            "bytes_at_n_ctx": total_bytes(&spec),
-        }))
-    });
-    Ok(json!({
-        "bytes_per_token": asked.bytes_per_token(),
-        "bytes_per_block": asked.groups.iter().map(|group| group.bytes_per_block()).sum::<u64>(),
-        "block_tokens": options.block_tokens,
-        "n_ctx": n_ctx,
-        "bytes_at_n_ctx": total_bytes(&asked),
-        "groups": graph_json::kv_spec(&asked),
-        "compared": compared.collect::<Result<Vec<_>>>()?,
-    }))
-}
-
-fn spec(model: &Model, options: KvOptions, n_ctx: u32) -> Result<KvSpec> {
-    let KvOptions { k_format, v_format, layout, block_tokens } = options;
-    Ok(model.kv_spec(k_format, v_format, layout, block_tokens, n_ctx.div_ceil(block_tokens))?)
-}
-
-fn total_bytes(spec: &KvSpec) -> u64 {
-    let blocks = spec.groups.iter().zip(&spec.max_blocks);
-    blocks.map(|(group, &blocks)| group.bytes_per_block() * u64::from(blocks)).sum()
 }

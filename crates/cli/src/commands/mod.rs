@@ -8,6 +8,7 @@ mod facts;
 mod input;
 mod interrupt;
 mod knobs;
+mod kv;
 mod lines;
 mod list;
 mod logprobs;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use minfer_testkit::synthetic::Family;
+use serde_json::Value;
 
 use crate::place::{Place, has};
 
@@ -127,12 +128,43 @@ fn the_geometry_of_a_cache() {
     let block = f16["block_tokens"].as_u64().unwrap();
     assert_eq!(f16["bytes_per_block"], 512 * block);
     assert_eq!(f16["groups"][0]["k_format"], "f16");
-    let compared: Vec<_> =
-        f16["compared"].as_array().unwrap().iter().map(|row| &row["bytes_per_token"]).collect();
-    assert_eq!(compared, [1024, 512, 512]);
+    assert_eq!(
+        (&f16["groups"][0]["window"], &f16["groups"][0]["bytes_per_token"]),
+        (&Value::Null, &512.into())
+    );
+    let formats = f16["formats"].as_array().unwrap();
+    let known: Vec<_> = formats.iter().map(|row| (&row["kv_format"], &row["bytes_per_token"])).collect();
+    for (format, bytes) in [("f32", 1024), ("f16", 512), ("bf16", 512)] {
+        assert!(known.contains(&(&format.into(), &bytes.into())), "{known:?}");
+    }
+    // At one position: a block of 64 or 16 positions, a granule for each of 8 buffers, or for each of 16 heads in them.
+    let granule = f16["granule"].as_u64().unwrap();
+    let granules = |of: u64| -> Vec<[u64; 2]> {
+        let compared = f16["compared"].as_array().unwrap().iter().filter(|row| row["granule"] == of);
+        compared.map(|row| [0, 1].map(|at| row["at"][at]["granules"].as_u64().unwrap())).collect()
+    };
+    let pages = |bytes: u64| bytes.div_ceil(granule);
+    assert_eq!(granules(2 << 20), [[1, 1], [1, 1], [8, 8], [8, 8]]);
+    assert_eq!(
+        granules(granule)[..3],
+        [[pages(32768), pages(262_144)], [pages(8192), pages(262_144)], [8, 8 * pages(32768)]]
+    );
+    assert_eq!(f16["reserved_bytes"], 512 * 512);
     has(
         &place.minfer(&["doctor", "tiny.gguf", "--kv", "-c", "100"]).stdout(),
         &["512 bytes a token", "100 positions"],
     );
     place.minfer(&["doctor", "--kv"]).usage();
+}
+
+/// The table of a model with windowed layers. With pages of 4096 bytes.
+#[test]
+fn the_table_of_a_cache() {
+    let place = Place::with(Family::Gemma3);
+    let page = place.minfer(&["doctor", "tiny.gguf", "--kv", "--json"]).json()["granule"].as_u64().unwrap();
+    if page == 4096 {
+        let text = place.minfer(&["doctor", "tiny.gguf", "--kv", "-c", "1000"]).stdout();
+        let lines = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+        insta::assert_snapshot!("kv_table", lines);
+    }
 }
