@@ -34,6 +34,7 @@ struct Mutation {
 
 const CPU: &[&str] = &["--package", "minfer-cpu", "--lib"];
 const MODELS: &[&str] = &["--package", "minfer-models"];
+const KV: &[&str] = &["--package", "minfer-engine", "--lib", "kv::"];
 
 const MUTATIONS: &[Mutation] = &[
     Mutation {
@@ -119,6 +120,118 @@ const MUTATIONS: &[Mutation] = &[
         line: "let chosen = if n_ctx > self.original_context { long } else { short };",
         broken: "let chosen = if n_ctx > self.original_context { short } else { long };",
         test: MODELS,
+    },
+    Mutation {
+        name: "kv: an owner is not counted",
+        file: "crates/engine/src/kv/store.rs",
+        line: "table.blocks().into_iter().for_each(|block| group.pool.share(block));",
+        broken: "table.blocks().into_iter().skip(1).for_each(|block| group.pool.share(block));",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a row is written through a share",
+        file: "crates/engine/src/kv/prepare.rs",
+        line: "copied: pool.owners(block) > 1 || (overwrites && room)",
+        broken: "copied: overwrites && room",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a named block is overwritten",
+        file: "crates/engine/src/kv/prepare.rs",
+        line: "Some(tail) => self.forget(group, tail.block),",
+        broken: "Some(_) => (),",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a release is forgotten",
+        file: "crates/engine/src/kv/store.rs",
+        line: "if self.groups[group].pool.give(block, self.clock) {",
+        broken: "if self.groups[group].pool.give(block, self.clock) && block != 1 {",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a commit is not released after a refusal",
+        file: "crates/engine/src/kv/prepare.rs",
+        line: "self.give_back_all(arena, taken);\n                        return Err(StoreError::Refused { sequence, from, to, source });",
+        broken: "return Err(StoreError::Refused { sequence, from, to, source });",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: off by one in the window",
+        file: "crates/engine/src/kv/window.rs",
+        line: "(cached + 1).saturating_sub(window.max(2))",
+        broken: "(cached + 2).saturating_sub(window.max(2))",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: no rope offset",
+        file: "crates/engine/src/kv/table.rs",
+        line: "_ => (run.offset + skipped, run.rope_offset + removed),",
+        broken: "_ => (run.offset + skipped, run.rope_offset),",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: published before success",
+        file: "crates/engine/src/kv/prepare.rs",
+        line: "self.sequence_mut(id).tokens.extend_from_slice(tokens);\n        Ok(())",
+        broken: "self.sequence_mut(id).tokens.extend_from_slice(tokens);\n        self.name_filled(id, from);\n        Ok(())",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a match by hash alone",
+        file: "crates/engine/src/kv/prefix.rs",
+        line: "node.parent == parent && *node.ids == *ids",
+        broken: "node.parent.is_some() == parent.is_some() && node.ids.len() == ids.len()",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: the window rule of a hit ignored",
+        file: "crates/engine/src/kv/reuse.rs",
+        line: "let needed = first_seen(group.window, length) / block_tokens..length.div_ceil(block_tokens);",
+        broken: "let needed = if group.window.is_some() { 0..0 } else { 0..length.div_ceil(block_tokens) };",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: shared blocks not recounted",
+        file: "crates/engine/src/kv/blocks.rs",
+        line: "        self.shared -= u32::from(*owners == 1);\n",
+        broken: "",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: rows of a shifted sequence are named",
+        file: "crates/engine/src/kv/naming.rs",
+        line: "if !self.cache || sequence.shifted {",
+        broken: "if !self.cache {",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: rows of another salt are taken",
+        file: "crates/engine/src/kv/naming.rs",
+        line: "root_words(self.fingerprint, salt)",
+        broken: "root_words(self.fingerprint, salt.and(None))",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a cut into rows that are given back",
+        file: "crates/engine/src/kv/store.rs",
+        line: "        self.check_sight(id, length, &sequence.tables)?;\n",
+        broken: "",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: a move forgets the name",
+        file: "crates/engine/src/kv/compact.rs",
+        line: "self.index.tree_mut(*block_tokens).rename(name.node, group, from, to);",
+        broken: "let _ = (name, block_tokens);",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: the block evicted last goes first",
+        file: "crates/engine/src/kv/blocks.rs",
+        line: "self.cached.first_key_value()",
+        broken: "self.cached.last_key_value()",
+        test: KV,
     },
 ];
 

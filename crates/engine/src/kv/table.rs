@@ -202,6 +202,9 @@ impl Table {
 
     /// Gives back the blocks whose positions all lie in `range`, the last first.
     pub(super) fn evict(&mut self, range: Range<u32>, length: u32) -> Vec<u32> {
+        if !self.reaches_into(&range) {
+            return Vec::new();
+        }
         let old = self.blocks();
         let block_tokens = self.block_tokens;
         match &mut self.rows {
@@ -228,10 +231,25 @@ impl Table {
         self.given_up(&old)
     }
 
+    /// Whether there may be blocks in `range` that it owns: asked at every step, and mostly there are none.
+    fn reaches_into(&self, range: &Range<u32>) -> bool {
+        match &self.rows {
+            Rows::Aligned { hole, .. } => {
+                let first = range.start.next_multiple_of(self.block_tokens);
+                range.end / self.block_tokens > hole.end / self.block_tokens || first < hole.start
+            }
+            Rows::Shifted(runs) => {
+                let first = runs.partition_point(|run| run.end() <= range.start);
+                runs[first..].iter().take_while(|run| run.start < range.end).any(|run| run.block != EVICTED)
+            }
+        }
+    }
+
     /// Those of the `old` blocks that it does not own now, the last first.
     fn given_up(&self, old: &[u32]) -> Vec<u32> {
-        let held = self.blocks();
-        old.iter().rev().filter(|block| !held.contains(block)).copied().collect()
+        let mut held = self.blocks();
+        held.sort_unstable();
+        old.iter().rev().filter(|block| held.binary_search(block).is_err()).copied().collect()
     }
 }
 

@@ -4,4 +4,6 @@ mod arena;
 mod check;
 mod model;
 mod property;
+mod reuse;
 mod units;
+mod world;
