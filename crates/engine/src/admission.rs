@@ -66,11 +66,24 @@ impl Admission {
         let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.n_ctx, self.kv_tokens);
         // A prompt that fills the context leaves room for no token, which is enough where none is asked for.
         let needed = usize::from(request.max_tokens != Some(0));
+        if let Some(shift) = request.context_shift
+            && shift.keep as usize + 1 >= n_ctx.min(kv_tokens)
+        {
+            let (keep, n_ctx) = (shift.keep, n_ctx.min(kv_tokens));
+            return Err(RequestError::KeepsTooMuch { keep, n_ctx }.into());
+        }
+        if request.session.is_some() {
+            // How much of it is new is known when the request begins.
+            return Ok(usize::MAX);
+        }
         if n_prompt_tokens + needed > n_ctx {
             return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
         }
         if n_prompt_tokens > kv_tokens {
             return Err(SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens });
+        }
+        if request.context_shift.is_some() {
+            return Ok(usize::MAX);
         }
         // The last token that is generated is not fed.
         Ok(n_ctx.min(kv_tokens.saturating_add(1)) - n_prompt_tokens)

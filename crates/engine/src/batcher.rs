@@ -1,8 +1,8 @@
-//! Which tokens go into the next step: a pure function of the queue's state and a budget.
+//! Which tokens go into the next step: a pure function of the running sequences and a budget.
 //!
-//! Running sequences come first with their next token each, then pieces of prompts in order of arrival.
+//! Sequences that generate come first with their next token each, then pieces of prompts in order of arrival.
 
-/// A sequence that takes part or wants to.
+/// A sequence that takes part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
     /// Tokens that are known but not yet in the cache; at least one.
@@ -18,49 +18,36 @@ pub(crate) struct Limits {
     pub(crate) slots: usize,
 }
 
-/// What the next step feeds.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Schedule {
-    /// Waiting sequences to admit, from the front of the queue; they run behind those that run already.
-    pub(crate) admitted: usize,
-    /// Tokens of each running sequence, then of each admitted one; 0 for those that have to wait for a step.
-    pub(crate) tokens: Vec<u32>,
-}
-
 /// The prompts behind the oldest one share at least one token in this many.
 const SHARE_BEHIND_THE_OLDEST: u32 = 4;
 
-/// Divides the budget. `running` and `waiting` are in order of arrival; every one of `waiting` has room in the cache.
+/// Divides a budget of tokens: those of each running sequence, in order of arrival; 0 for one that has to wait for a step.
 ///
 /// A sequence with one pending token gets it before any prompt. Of the rest the oldest prompt gets all but a quarter,
 /// which prompts behind it use in order, so that a short prompt does not wait for the end of a long one; what they leave
 /// goes back to the oldest.
-pub(crate) fn schedule(running: &[Candidate], waiting: &[Candidate], limits: Limits) -> Schedule {
-    let admitted = waiting.len().min(limits.slots.saturating_sub(running.len()));
-    let candidates: Vec<Candidate> = running.iter().chain(&waiting[..admitted]).copied().collect();
-    let mut tokens = vec![0; candidates.len()];
-    let mut budget = limits.tokens;
-    for (given, candidate) in tokens.iter_mut().zip(&candidates) {
+pub(crate) fn schedule(running: &[Candidate], mut budget: u32) -> Vec<u32> {
+    let mut tokens = vec![0; running.len()];
+    for (given, candidate) in tokens.iter_mut().zip(running) {
         if candidate.pending == 1 && budget > 0 {
             *given = 1;
             budget -= 1;
         }
     }
     let mut prompts: Vec<usize> =
-        (0..candidates.len()).filter(|&index| tokens[index] < candidates[index].pending).collect();
+        (0..running.len()).filter(|&index| tokens[index] < running[index].pending).collect();
     let reserve = if prompts.len() > 1 { budget / SHARE_BEHIND_THE_OLDEST } else { 0 };
     if let Some(&oldest) = prompts.first() {
         let most = budget - reserve;
-        budget -= give(&mut tokens[oldest], candidates[oldest], most);
+        budget -= give(&mut tokens[oldest], running[oldest], most);
     }
     let oldest = usize::from(!prompts.is_empty());
     prompts.rotate_left(oldest);
     for index in prompts {
         let most = budget;
-        budget -= give(&mut tokens[index], candidates[index], most);
+        budget -= give(&mut tokens[index], running[index], most);
     }
-    let admitted = trim_unfed(&mut tokens, running.len());
-    Schedule { admitted, tokens }
+    tokens
 }
 
 fn give(given: &mut u32, candidate: Candidate, most: u32) -> u32 {
@@ -69,49 +56,33 @@ fn give(given: &mut u32, candidate: Candidate, most: u32) -> u32 {
     more
 }
 
-/// Leaves in the queue what would be admitted without being fed, and tells how many are admitted.
-fn trim_unfed(tokens: &mut Vec<u32>, running: usize) -> usize {
-    let fed = tokens.iter().rposition(|&given| given > 0).map_or(0, |last| last + 1);
-    tokens.truncate(fed.max(running));
-    tokens.len() - running
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
-    fn plan(running: &[u32], waiting: &[u32], tokens: u32, slots: usize) -> (usize, Vec<u32>) {
-        let candidates = |pending: &[u32]| -> Vec<Candidate> {
-            pending.iter().map(|&pending| Candidate { pending }).collect()
-        };
-        let schedule = schedule(&candidates(running), &candidates(waiting), Limits { tokens, slots });
-        (schedule.admitted, schedule.tokens)
+    fn plan(running: &[u32], tokens: u32) -> Vec<u32> {
+        let running: Vec<Candidate> = running.iter().map(|&pending| Candidate { pending }).collect();
+        schedule(&running, tokens)
     }
 
     #[test]
     fn decoding_sequences_come_before_prompts() {
-        assert_eq!(plan(&[100, 1, 1], &[1, 50], 8, 8), (2, vec![4, 1, 1, 1, 1]));
-        assert_eq!(plan(&[1, 1], &[50], 2, 8), (0, vec![1, 1]));
+        assert_eq!(plan(&[100, 1, 1, 1, 50], 8), [4, 1, 1, 1, 1]);
+        assert_eq!(plan(&[1, 1, 50], 2), [1, 1, 0]);
     }
 
     #[test]
     fn a_short_prompt_does_not_wait_for_a_long_one() {
-        assert_eq!(plan(&[], &[1000, 3, 1000], 8, 8), (2, vec![6, 2]));
-        assert_eq!(plan(&[994, 1], &[1000], 8, 8), (1, vec![6, 1, 1]));
+        assert_eq!(plan(&[1000, 3, 1000], 8), [6, 2, 0]);
+        assert_eq!(plan(&[994, 1, 1000], 8), [6, 1, 1]);
     }
 
     #[test]
     fn the_oldest_prompt_takes_what_others_leave() {
-        assert_eq!(plan(&[], &[1000], 8, 8), (1, vec![8]));
-        assert_eq!(plan(&[], &[5, 1000], 8, 8), (2, vec![5, 3]));
-    }
-
-    #[test]
-    fn slots_bound_the_running() {
-        assert_eq!(plan(&[1, 1], &[1, 1, 1], 8, 3), (1, vec![1, 1, 1]));
-        assert_eq!(plan(&[1, 1], &[1], 8, 1), (0, vec![1, 1]));
+        assert_eq!(plan(&[1000], 8), [8]);
+        assert_eq!(plan(&[5, 1000], 8), [5, 3]);
     }
 
     /// A sequence of the simulation: tokens not yet fed, and tokens still to be generated after them.
@@ -150,20 +121,17 @@ mod tests {
                     if arriving.peek().is_none() { break }
                     continue;
                 }
-                let candidates = |lives: &[Life]| -> Vec<Candidate> {
-                    lives.iter().map(|life| Candidate { pending: life.pending }).collect()
-                };
-                let plan = schedule(&candidates(&running), &candidates(&waiting), Limits { tokens, slots });
-                let given: u32 = plan.tokens.iter().sum();
-                let known: u32 = running.iter().chain(&waiting).map(|life| life.pending).sum();
-                prop_assert!(given >= 1 && given <= tokens, "{plan:?}");
-                prop_assert!(
-                    given == tokens.min(known) || running.len() + plan.admitted == slots || given == tokens
-                );
-                running.extend(waiting.drain(..plan.admitted));
-                prop_assert!(running.len() <= slots && plan.tokens.len() == running.len());
+                while running.len() < slots && !waiting.is_empty() {
+                    running.push(waiting.remove(0));
+                }
+                let candidates: Vec<Candidate> =
+                    running.iter().map(|life| Candidate { pending: life.pending }).collect();
+                let plan = schedule(&candidates, tokens);
+                let given: u32 = plan.iter().sum();
+                let known: u32 = running.iter().map(|life| life.pending).sum();
+                prop_assert_eq!(given, tokens.min(known), "{:?}", plan);
                 fed += given;
-                for (life, &given) in running.iter_mut().zip(&plan.tokens) {
+                for (life, &given) in running.iter_mut().zip(&plan) {
                     life.admitted_at.get_or_insert(step);
                     prop_assert!(given <= life.pending);
                     prop_assert!(life.pending != 1 || given == 1, "a decoding sequence waits");

@@ -4,6 +4,7 @@ use minfer_graph::Extents;
 
 use crate::ConfigError;
 use crate::kv::Placement;
+use crate::kv::session::SessionIdentity;
 
 /// Settings of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,10 @@ pub struct EngineConfig {
     pub kv_blocks: Option<u32>,
     /// In which order KV blocks are handed out.
     pub placement: Placement,
+    /// Whether rows of ended requests are kept for later ones while there is memory.
+    pub prefix_cache: bool,
+    /// What saved conversations depend on.
+    pub identity: SessionIdentity,
 }
 
 impl Default for EngineConfig {
@@ -31,6 +36,8 @@ impl Default for EngineConfig {
             queue: 512,
             kv_blocks: None,
             placement: Placement::Fresh,
+            prefix_cache: true,
+            identity: SessionIdentity::default(),
         }
     }
 }

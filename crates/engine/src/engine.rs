@@ -1,7 +1,9 @@
 //! The handle that clients talk to, and the thread behind it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -9,9 +11,11 @@ use minfer_text::Tokenizer;
 
 use crate::admission::Admission;
 use crate::event::Event;
+use crate::kv::session::SessionError;
 use crate::reply::{EventSink, Events};
 use crate::request::Request;
 use crate::sequence::Sequence;
+use crate::session::{SessionId, SessionInfo};
 use crate::stats::EngineStats;
 use crate::worker::{Worker, words};
 use crate::{ConfigError, EngineConfig, EngineError, Forward, SubmitError};
@@ -37,11 +41,17 @@ pub struct Engine {
     vocab: usize,
     admission: Admission,
     stats: Arc<Mutex<EngineStats>>,
+    next_session: AtomicU64,
 }
 
 enum Command {
     Submit(Box<Sequence>),
     Cancel(RequestId),
+    OpenSession(SessionId),
+    CloseSession(SessionId),
+    SessionInfo(SessionId, SyncSender<Option<SessionInfo>>),
+    SaveSession(SessionId, PathBuf, Vec<u8>, SyncSender<Result<u64, SessionError>>),
+    LoadSession(SessionId, PathBuf, SyncSender<Result<Vec<u8>, SessionError>>),
 }
 
 impl Engine {
@@ -75,6 +85,7 @@ impl Engine {
             vocab,
             admission,
             stats,
+            next_session: AtomicU64::new(0),
         })
     }
 
@@ -106,6 +117,59 @@ impl Engine {
     pub fn cancel(&self, id: RequestId) {
         // A worker that has ended has nothing left to cancel.
         let _ = self.send(Command::Cancel(id));
+    }
+
+    /// A conversation without tokens, for requests to go on with.
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub fn open_session(&self) -> Result<SessionId, SubmitError> {
+        let id = self.new_session();
+        self.send(Command::OpenSession(id))?;
+        Ok(id)
+    }
+
+    /// Forgets a conversation and gives its memory back.
+    pub fn close_session(&self, id: SessionId) {
+        // A worker that has ended keeps none.
+        let _ = self.send(Command::CloseSession(id));
+    }
+
+    /// What is known of a conversation, between two steps; `None` where there is none.
+    pub fn session(&self, id: SessionId) -> Option<SessionInfo> {
+        self.ask(|answer| Command::SessionInfo(id, answer)).ok().flatten()
+    }
+
+    /// Writes a conversation that no request uses to a file, with bytes of the caller's own; returns the file's length. The
+    /// file appears whole or not at all.
+    ///
+    /// # Errors
+    /// It is in use, its rows cannot be brought back to the cache, or the file cannot be written.
+    pub fn save_session(&self, id: SessionId, path: &Path, host: Vec<u8>) -> Result<u64, SessionError> {
+        let path = path.to_owned();
+        self.ask(|answer| Command::SaveSession(id, path, host, answer)).map_err(|_| SessionError::Stopped)?
+    }
+
+    /// Opens a conversation from a file, with the caller's own bytes from it.
+    ///
+    /// # Errors
+    /// The file is not sound or not of this model, template and KV format, or there is no room for its rows. Nothing has
+    /// changed then.
+    pub fn load_session(&self, path: &Path) -> Result<(SessionId, Vec<u8>), SessionError> {
+        let (id, path) = (self.new_session(), path.to_owned());
+        let loaded = self.ask(|answer| Command::LoadSession(id, path, answer));
+        Ok((id, loaded.map_err(|_| SessionError::Stopped)??))
+    }
+
+    fn new_session(&self) -> SessionId {
+        SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Asks the worker and waits for its answer, which comes between two steps.
+    fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, SubmitError> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        self.send(command(answer))?;
+        answered.recv().map_err(|_| SubmitError::Stopped)
     }
 
     /// Counts as of the last step.
@@ -195,6 +259,14 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
         match command {
             Command::Submit(sequence) => worker.accept(*sequence),
             Command::Cancel(id) => worker.cancel(id),
+            Command::OpenSession(id) => worker.open_session(id),
+            Command::CloseSession(id) => worker.close_session(id),
+            // Somebody who does not wait for the answer does not need it.
+            Command::SessionInfo(id, answer) => drop(answer.send(worker.session_info(id))),
+            Command::SaveSession(id, path, host, answer) => {
+                drop(answer.send(worker.save_session(id, &path, host)));
+            }
+            Command::LoadSession(id, path, answer) => drop(answer.send(worker.load_session(id, &path))),
         }
     }
 }

@@ -18,6 +18,30 @@ pub enum EngineError {
     /// No memory for the sequence's cached rows.
     #[error(transparent)]
     Kv(#[from] StoreError),
+    /// The cache's memory failed.
+    #[error(transparent)]
+    Backend(minfer_graph::BackendError),
+    /// What is new of a conversation has no room in the context.
+    #[error(
+        "the conversation has {n_prompt_tokens} tokens, {n_new_tokens} of them new: no room in a context of {n_ctx} tokens"
+    )]
+    ExceedsContext {
+        /// Tokens of the conversation that are not forgotten.
+        n_prompt_tokens: usize,
+        /// Tokens that have to be fed.
+        n_new_tokens: usize,
+        /// Tokens that a sequence may have.
+        n_ctx: usize,
+    },
+    /// The context is full, and nothing in it may or can be forgotten.
+    #[error("the context of {n_ctx} tokens is full, and a context shift found nothing to forget")]
+    NothingToForget {
+        /// Tokens that a sequence may have.
+        n_ctx: usize,
+    },
+    /// The conversation that the request names is not one of the engine's, or was closed.
+    #[error("there is no such conversation")]
+    NoSession,
     /// No token could be chosen.
     #[error("{0} (generated token {index})", index = .1)]
     Sample(#[source] SampleError, u32),

@@ -109,8 +109,11 @@ pub struct Usage {
     pub prompt: u32,
     /// Generated tokens, an end-of-generation token included: as many as there were [`Token`] events.
     pub completion: u32,
-    /// Tokens of the prompt whose rows were found in the cache.
+    /// Tokens of the prompt that did not have to be fed: their rows were found in the cache, or were removed by a context
+    /// shift after they had been fed.
     pub cached: u32,
+    /// Tokens whose rows context shifts have removed from the conversation so far.
+    pub removed: u32,
 }
 
 /// Time taken by one request.

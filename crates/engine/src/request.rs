@@ -3,6 +3,7 @@
 use minfer_text::{StopError, StopMatcher};
 
 use crate::sampler::{ParamError, SamplingParams};
+use crate::session::SessionId;
 
 /// One generation: token ids in, text out.
 ///
@@ -34,6 +35,22 @@ pub struct Request {
     pub logprobs: Option<u32>,
     /// Report the model's predictions at every position of the prompt.
     pub prompt_logprobs: Option<PromptLogprobs>,
+    /// Go on with this conversation: the rows of the tokens that it shares with the prompt are not computed again, and the
+    /// conversation keeps the rows of this request when it ends.
+    pub session: Option<SessionId>,
+    /// Forget the oldest tokens when the context is full; without it the generation ends there.
+    pub context_shift: Option<ContextShift>,
+    /// Whether rows of earlier requests may be used, and this one's be kept for later ones.
+    pub reuse: bool,
+    /// Requests of different salts never use each other's rows.
+    pub salt: Option<u64>,
+}
+
+/// What a full context forgets: half of what follows the kept tokens, the oldest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ContextShift {
+    /// Tokens at the beginning that are never forgotten.
+    pub keep: u32,
 }
 
 /// What to report about each position of the prompt.
@@ -57,6 +74,10 @@ impl Request {
             ignore_eos: false,
             logprobs: None,
             prompt_logprobs: None,
+            session: None,
+            context_shift: None,
+            reuse: true,
+            salt: None,
         }
     }
 
@@ -112,6 +133,14 @@ pub enum RequestError {
         top: u32,
         /// Number of tokens that the model has.
         vocab: usize,
+    },
+    /// A context shift that could free nothing.
+    #[error("keep: {keep} tokens that are never forgotten leave no room in a context of {n_ctx} tokens")]
+    KeepsTooMuch {
+        /// Tokens to keep.
+        keep: u32,
+        /// Tokens that a sequence may have.
+        n_ctx: usize,
     },
     /// A sampling parameter.
     #[error(transparent)]

@@ -8,20 +8,31 @@ use crate::RequestId;
 use crate::event::{
     Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenLogprobs, Usage,
 };
+use crate::history::History;
 use crate::kv::SequenceId;
 use crate::reply::Reply;
-use crate::request::{PromptLogprobs, Request};
+use crate::request::{ContextShift, PromptLogprobs, Request};
 use crate::sampler::Sampler;
+use crate::session::{Rows, SessionId};
 
 /// A request that was accepted.
 pub(crate) struct Sequence {
     /// The prompt, then what was generated.
-    pub(crate) tokens: Vec<u32>,
+    pub(crate) history: History,
     prompt_len: usize,
-    /// Tokens whose rows are in the cache.
+    /// Tokens that have been fed.
     pub(crate) fed: usize,
-    /// The sequence in the KV store; none while it waits.
-    pub(crate) kv: Option<SequenceId>,
+    /// Where the rows of the fed tokens are.
+    pub(crate) rows: Rows,
+    /// The conversation that this request goes on with.
+    pub(crate) session: Option<SessionId>,
+    /// What to forget when the context is full.
+    pub(crate) context_shift: Option<ContextShift>,
+    /// Whether rows may be taken from the prefix cache and left there.
+    pub(crate) reuse: bool,
+    pub(crate) salt: Option<u64>,
+    /// Tokens of the prompt that did not have to be fed; none before the first admission.
+    cached: Option<u32>,
     /// Most tokens to generate.
     limit: usize,
     pub(crate) sampler: Sampler,
@@ -63,9 +74,15 @@ impl Sequence {
         let prompt_len = request.prompt.len();
         Sequence {
             prompt_len,
-            tokens: request.prompt,
+            history: History::new(request.prompt),
             fed: 0,
-            kv: None,
+            rows: Rows::None,
+            session: request.session,
+            context_shift: request.context_shift,
+            // Predictions at positions of the prompt need the forward of each.
+            reuse: request.reuse && request.prompt_logprobs.is_none(),
+            salt: request.salt,
+            cached: None,
             limit: request.max_tokens.map_or(most, |wanted| most.min(wanted as usize)),
             sampler,
             logprobs: request.logprobs,
@@ -83,14 +100,40 @@ impl Sequence {
         self.reply.id
     }
 
-    /// Tokens that are known but not in the cache.
+    /// The prompt, then what was generated.
+    pub(crate) fn tokens(&self) -> &[u32] {
+        &self.history.tokens
+    }
+
+    /// Tokens that are known but were not fed.
     pub(crate) fn pending(&self) -> u32 {
-        (self.tokens.len() - self.fed) as u32
+        (self.tokens().len() - self.fed) as u32
+    }
+
+    /// The sequence in the KV store.
+    ///
+    /// # Panics
+    /// It does not run.
+    pub(crate) fn kv(&self) -> SequenceId {
+        match self.rows {
+            Rows::Cached(kv) => kv,
+            _ => panic!("a running sequence is in the store"),
+        }
+    }
+
+    /// Rows that it will have once all known tokens and the next one are fed.
+    pub(crate) fn rows_wanted(&self) -> u32 {
+        self.tokens().len() as u32 + 1 - self.history.removed_tokens()
+    }
+
+    /// Whether the prompt, or what was generated before a preemption, is still being fed.
+    pub(crate) fn is_prefilling(&self) -> bool {
+        self.pending() > 1
     }
 
     /// Tokens generated so far.
     pub(crate) fn generated(&self) -> usize {
-        self.tokens.len() - self.prompt_len
+        self.tokens().len() - self.prompt_len
     }
 
     /// Alternatives to report at each prompt position, if any are wanted.
@@ -100,13 +143,13 @@ impl Sequence {
 
     /// The token that follows `position` in the prompt.
     pub(crate) fn next_in_prompt(&self, position: usize) -> Option<u32> {
-        self.tokens[..self.prompt_len].get(position + 1).copied()
+        self.tokens()[..self.prompt_len].get(position + 1).copied()
     }
 
     /// The positions, among the next `tokens` ones, whose logits somebody reads.
     pub(crate) fn wanted_positions(&self, tokens: u32) -> std::ops::Range<usize> {
         let end = self.fed + tokens as usize;
-        let samples = end == self.tokens.len() && self.generated() < self.limit;
+        let samples = end == self.tokens().len() && self.generated() < self.limit;
         if self.prompt_logprobs.is_some() && self.scored < self.prompt_len && end > self.scored {
             return self.scored.max(self.fed)..if samples { end } else { end.min(self.prompt_len) };
         }
@@ -115,7 +158,7 @@ impl Sequence {
 
     /// Whether the logits after `position` choose the next token.
     pub(crate) fn samples_at(&self, position: usize) -> bool {
-        position + 1 == self.tokens.len() && self.generated() < self.limit
+        position + 1 == self.tokens().len() && self.generated() < self.limit
     }
 
     /// Whether the prediction after `position` is still to be reported.
@@ -123,16 +166,17 @@ impl Sequence {
         self.prompt_logprobs.is_some() && (self.scored..self.prompt_len).contains(&position)
     }
 
-    /// The sequence takes part in a step from now on.
-    pub(crate) fn admit(&mut self, kv: SequenceId) {
-        self.kv = Some(kv);
+    /// The sequence takes part in steps from now on; the rows of its first `fed` tokens are there already.
+    pub(crate) fn admit(&mut self, kv: SequenceId, fed: u32) {
+        self.rows = Rows::Cached(kv);
+        self.fed = fed as usize;
+        self.cached.get_or_insert(fed.min(self.prompt_len as u32));
         self.clock.admitted.get_or_insert_with(Instant::now);
     }
 
-    /// Everything is fed again when the sequence is next admitted.
-    pub(crate) fn preempt(&mut self) -> Option<SequenceId> {
-        self.fed = 0;
-        self.kv.take()
+    /// There is room for `most` tokens after the prompt.
+    pub(crate) fn set_room(&mut self, most: usize) {
+        self.limit = self.limit.min(most);
     }
 
     /// `tokens` more are in the cache: reports progress and predictions.
@@ -162,7 +206,7 @@ impl Sequence {
     pub(crate) fn append(&mut self, chosen: Chosen, tokenizer: &Tokenizer) -> Option<FinishReason> {
         let index = self.generated();
         let id = chosen.id;
-        self.tokens.push(id);
+        self.history.tokens.push(id);
         let is_end = tokenizer.is_end_of_generation(id);
         let bytes = if !is_end && tokenizer.is_shown(id) { tokenizer.token_bytes(id) } else { &[] };
         let mut text = self.text.push(bytes).text;
@@ -204,7 +248,12 @@ impl Sequence {
         Finished {
             reason,
             tail: String::new(),
-            usage: Usage { prompt: self.prompt_len as u32, completion: self.generated() as u32, cached: 0 },
+            usage: Usage {
+                prompt: self.prompt_len as u32,
+                completion: self.generated() as u32,
+                cached: self.cached.unwrap_or(0),
+                removed: self.history.removed_tokens(),
+            },
             timings: Timings {
                 queued: admitted - self.clock.submitted,
                 prompt: prompt_done - admitted,

@@ -30,6 +30,10 @@ pub struct EngineStats {
     pub generated_tokens: u64,
     /// Prompt tokens whose rows were found in the cache.
     pub reused_tokens: u64,
+    /// Times that a sequence forgot tokens because its context was full.
+    pub shifts: u64,
+    /// Tokens forgotten so.
+    pub shifted_tokens: u64,
     /// Counters and sizes of the model.
     pub model: ForwardStats,
     /// The worker ended because steps went by without progress.

@@ -1,7 +1,11 @@
 //! The step loop's state and its four verbs: schedule, run, sample, publish.
 
+mod admit;
+mod room;
+mod sessions;
+
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,11 +15,13 @@ use crate::batcher::{self, Candidate, Limits};
 use crate::config::EngineConfig;
 use crate::event::{Event, PromptRow};
 use crate::feed::Feed;
-use crate::kv::{Store, StoreError, StoreOptions};
+use crate::kv::session::SessionIdentity;
+use crate::kv::{Store, StoreOptions};
 use crate::reply::Reply;
 use crate::sampler::logprobs::LogSoftmax;
 use crate::sampler::{SampleError, Scratch};
 use crate::sequence::{Chosen, Sequence};
+use crate::session::{Rows, Session, SessionId};
 use crate::stats::EngineStats;
 use crate::{EngineError, Forward, RequestId};
 
@@ -32,6 +38,11 @@ pub(crate) struct Worker {
     waiting: VecDeque<Sequence>,
     /// In order of arrival.
     running: Vec<Sequence>,
+    /// Conversations, those that a request uses now included.
+    sessions: BTreeMap<SessionId, Session>,
+    session_uses: u64,
+    identity: SessionIdentity,
+    n_ctx: u32,
     feed: Feed,
     scratch: Scratch,
     idle_steps: u32,
@@ -64,10 +75,18 @@ impl Worker {
         config: &EngineConfig,
         shared: Arc<Mutex<EngineStats>>,
     ) -> Worker {
-        let (most_blocks, placement) = (config.kv_blocks, config.placement);
-        let options = StoreOptions { most_blocks, placement, ..StoreOptions::default() };
+        let options = StoreOptions {
+            most_blocks: config.kv_blocks,
+            placement: config.placement,
+            cache: config.prefix_cache,
+            ..StoreOptions::default()
+        };
         let mut worker = Worker {
             store: Store::new(model.kv_spec(), options),
+            sessions: BTreeMap::new(),
+            session_uses: 0,
+            identity: config.identity,
+            n_ctx: config.n_ctx as u32,
             limits: Limits { tokens: config.n_batch as u32, slots: config.n_slots },
             model,
             tokenizer,
@@ -118,76 +137,24 @@ impl Worker {
 
     /// Chooses the step's tokens and takes cells for them. Makes room where there is none.
     fn schedule(&mut self) -> Vec<Piece> {
-        let schedule = {
-            let candidate = |sequence: &Sequence| Candidate { pending: sequence.pending() };
-            let running: Vec<Candidate> = self.running.iter().map(candidate).collect();
-            let fitting = self.fitting();
-            let waiting: Vec<Candidate> = self.waiting.iter().take(fitting).map(candidate).collect();
-            batcher::schedule(&running, &waiting, self.limits)
-        };
-        for mut sequence in self.waiting.drain(..schedule.admitted) {
-            sequence.admit(self.store.create());
-            self.running.push(sequence);
-        }
+        self.admit();
+        let candidates: Vec<Candidate> =
+            self.running.iter().map(|sequence| Candidate { pending: sequence.pending() }).collect();
+        let tokens = batcher::schedule(&candidates, self.limits.tokens);
+        let ids: Vec<(RequestId, u32)> = self.running.iter().map(Sequence::id).zip(tokens).collect();
         let mut pieces = Vec::new();
-        for (sequence, &tokens) in schedule.tokens.iter().enumerate() {
-            if sequence < self.running.len() && tokens > 0 && self.prepare(sequence, tokens) {
-                pieces.push(Piece { sequence, tokens, first_row: 0 });
+        for (id, tokens) in ids.into_iter().filter(|&(_, tokens)| tokens > 0) {
+            // Making room for one sequence may send others away.
+            let index = self.running.iter().position(|sequence| sequence.id() == id);
+            if index.is_some_and(|index| self.prepare(index, tokens)) {
+                pieces.push((id, tokens));
             }
         }
+        let place = |id| self.running.iter().position(|sequence| sequence.id() == id);
+        let piece = |(id, tokens)| Some(Piece { sequence: place(id)?, tokens, first_row: 0 });
+        let mut pieces: Vec<Piece> = pieces.into_iter().filter_map(piece).collect();
         self.fill_feed(&mut pieces);
         pieces
-    }
-
-    /// How many of the waiting, from the front, have room for all their tokens beside what the running ones still need.
-    /// With none running the first has all the room there is.
-    fn fitting(&self) -> usize {
-        let reserved: Vec<_> = self
-            .running
-            .iter()
-            .filter_map(|sequence| Some((sequence.kv?, sequence.tokens.len() as u32 + 1)))
-            .collect();
-        let wanted = self.waiting.iter().map(|sequence| (&sequence.tokens[..], None));
-        self.store.fitting(&reserved, wanted).max(usize::from(self.running.is_empty()))
-    }
-
-    /// Takes cells for a running sequence. Where there is no room the youngest sequences give theirs; one that is alone
-    /// and still has no room ends.
-    fn prepare(&mut self, index: usize, tokens: u32) -> bool {
-        loop {
-            let sequence = &self.running[index];
-            let kv = sequence.kv.expect("a running sequence is in the store");
-            let next = &sequence.tokens[sequence.fed..][..tokens as usize];
-            let Err(error) = self.store.prepare(self.model.arena(), kv, next) else { return true };
-            if self.running.len() == 1 {
-                self.exhausted(error);
-                return false;
-            }
-            self.preempt_youngest();
-            if index == self.running.len() {
-                return false;
-            }
-        }
-    }
-
-    /// The youngest running sequence goes back to the front of the queue without its rows.
-    fn preempt_youngest(&mut self) {
-        let mut sequence = self.running.pop().expect("a sequence runs");
-        if let Some(kv) = sequence.preempt() {
-            self.store.drop_sequence(self.model.arena(), kv);
-        }
-        self.counts.preemptions += 1;
-        self.waiting.push_front(sequence);
-    }
-
-    /// The only running sequence has no room for its next token.
-    fn exhausted(&mut self, error: StoreError) {
-        let mut sequence = self.running.pop().expect("a sequence runs");
-        let event = match sequence.generated() {
-            0 => Event::Failed(EngineError::Kv(error)),
-            _ => Event::Finished(sequence.exhausted()),
-        };
-        self.end(sequence, event);
     }
 
     /// Writes down what the step feeds.
@@ -195,9 +162,8 @@ impl Worker {
         self.feed.clear(self.store.groups());
         for piece in pieces {
             let sequence = &self.running[piece.sequence];
-            let kv = sequence.kv.expect("a running sequence is in the store");
-            let tokens = &sequence.tokens[sequence.fed..][..piece.tokens as usize];
-            piece.first_row = self.feed.push(&self.store, kv, tokens);
+            let tokens = &sequence.tokens()[sequence.fed..][..piece.tokens as usize];
+            piece.first_row = self.feed.push(&self.store, sequence.kv(), tokens);
         }
     }
 
@@ -273,7 +239,9 @@ impl Worker {
     /// A sequence's tokens of this step are in the cache.
     fn advance(&mut self, piece: &Piece, outcome: Outcome) {
         let sequence = &mut self.running[piece.sequence];
-        self.store.publish(sequence.kv.expect("a running sequence is in the store"));
+        let kv = sequence.kv();
+        self.store.publish(kv);
+        self.store.evict_window(self.model.arena(), kv, 0);
         sequence.advance(piece.tokens, outcome.rows);
         let ending = match outcome.chosen {
             Some(Ok(chosen)) => {
@@ -320,8 +288,12 @@ impl Worker {
     }
 
     /// Gives a sequence's memory back; its client hears of the end when the step settles.
-    fn end(&mut self, sequence: Sequence, event: Event) {
-        if let Some(kv) = sequence.kv {
+    fn end(&mut self, mut sequence: Sequence, event: Event) {
+        if let Rows::Cached(kv) = sequence.rows {
+            self.store.undo(self.model.arena(), kv);
+        }
+        self.stash(&mut sequence);
+        if let Rows::Cached(kv) = sequence.rows {
             self.store.drop_sequence(self.model.arena(), kv);
         }
         match event {
@@ -375,7 +347,7 @@ fn read_row(
         if !sequence.samples_at(position) {
             return Ok(None);
         }
-        let id = sequence.sampler.sample(scratch, logits, &sequence.tokens, index)?;
+        let id = sequence.sampler.sample(scratch, logits, sequence.tokens(), index)?;
         let logprobs = match sequence.logprobs {
             Some(top) => Some(LogSoftmax::of(logits)?.of_token(scratch, logits, id, top as usize)),
             None => None,
@@ -396,7 +368,7 @@ fn prompt_row(
     let next = sequence.next_in_prompt(position);
     Ok(PromptRow {
         position: position as u32,
-        token: sequence.tokens[position],
+        token: sequence.tokens()[position],
         next_logprob: next.map(|id| softmax.logprob(logits[id as usize])),
         top: softmax.top(scratch, logits, sequence.prompt_top().unwrap_or(0)),
     })
@@ -413,5 +385,7 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
+#[cfg(test)]
+mod session_tests;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@
 mod budget;
 mod error;
 mod file;
+mod identity;
 mod load;
 mod machine;
 mod memory;

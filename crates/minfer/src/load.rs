@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
+use minfer_engine::kv::session::SessionIdentity;
 use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
 use minfer_graph::{Executor, KvFormat, KvLayout, KvSpec};
 use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
+use crate::identity::identity;
 use crate::room::{Needs, wanted_context};
 use crate::{LoadError, Machine, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic};
 
@@ -61,6 +63,8 @@ pub struct LoadOptions {
     pub kv: KvOptions,
     /// Bytes that the KV cache may take; absent: those of `n_slots` sequences of the whole context, as far as memory allows.
     pub kv_memory: Option<u64>,
+    /// Whether sequences may forget tokens when their context is full, for which the cache then has room to spare.
+    pub context_shift: bool,
     /// Name of a pre-tokenizer in place of the file's.
     pub tokenizer_pre: Option<String>,
     /// A chat template in place of the file's.
@@ -79,6 +83,7 @@ impl Default for LoadOptions {
             head_rows: 16,
             kv: KvOptions::default(),
             kv_memory: None,
+            context_shift: false,
             tokenizer_pre: None,
             chat_template: None,
             rewrites_off: Vec::new(),
@@ -104,6 +109,8 @@ pub struct Loaded {
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
     pub file_weight_bytes: u64,
+    /// What saved conversations depend on.
+    pub identity: SessionIdentity,
     traffic: WeightTraffic,
     executor: Executor,
 }
@@ -138,6 +145,7 @@ impl Loaded {
         let template = file.chat_template(&tokenizer, options.chat_template.as_ref())?;
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
+            identity: identity(file, &model, template.as_ref()),
             traffic: WeightTraffic::of(&model.program, &kept),
             model,
             tokenizer: Arc::new(tokenizer),
@@ -170,6 +178,7 @@ impl Loaded {
             n_ctx: self.n_ctx as usize,
             n_batch: extents.tokens as usize,
             n_slots: extents.sequences as usize,
+            identity: self.identity,
             ..EngineConfig::default()
         };
         Engine::new(self.executor, self.tokenizer, config)

@@ -11,6 +11,9 @@ use crate::{
 /// The most positions that any settings can ask for.
 const MOST_POSITIONS: u32 = 1 << 30;
 
+/// Blocks that context shifts may leave partly empty: the last one of what is kept, and the first one behind it.
+const SHIFTED_BLOCKS: u32 = 2;
+
 /// What a tokenizer's tables take at most, for each token of the vocabulary and whatever that is, before they are built and
 /// count themselves.
 const TOKENIZER_BYTES_A_TOKEN: u64 = 64;
@@ -172,6 +175,8 @@ struct Geometry {
     /// Of one block.
     unit: KvSpec,
     block_tokens: u32,
+    /// Blocks of a sequence beside those that its positions fill.
+    spare_blocks: u32,
     granule: u64,
     memory: KvMemory,
 }
@@ -184,11 +189,12 @@ impl Geometry {
         let memory = KvMemory::default();
         let granule =
             machine.backend().kv_granule_bytes(memory.granule).map_err(minfer_graph::ExecutorError::from)?;
-        Ok(Geometry { unit, block_tokens, granule, memory })
+        let spare_blocks = if options.context_shift { SHIFTED_BLOCKS } else { 0 };
+        Ok(Geometry { unit, block_tokens, spare_blocks, granule, memory })
     }
 
     fn spec(&self, n_ctx: u32, sequences: u32) -> Result<KvSpec, LoadError> {
-        let blocks = n_ctx.div_ceil(self.block_tokens).saturating_mul(sequences);
+        let blocks = (n_ctx.div_ceil(self.block_tokens) + self.spare_blocks).saturating_mul(sequences);
         let spec =
             KvSpec { groups: self.unit.groups.clone(), max_blocks: vec![blocks; self.unit.groups.len()] };
         spec.validate()?;

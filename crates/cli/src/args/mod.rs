@@ -16,7 +16,7 @@ pub(crate) use files::{CompletionsArgs, DoctorArgs, GraphFormat, ListArgs, PullA
 pub(crate) use measure::{BenchArgs, BenchFormat, LogprobsArgs, PerplexityArgs};
 pub(crate) use model::{ContextArgs, ModelArgs, TokenizerArgs};
 pub(crate) use parse::{definition, parse, variable_fault};
-pub(crate) use run::RunArgs;
+pub(crate) use run::{AnswerArgs, ChatArgs, RunArgs};
 pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
 
 /// Run language models on this machine.
@@ -51,6 +51,16 @@ Examples:
   echo \"Once upon a time\" | minfer run smollm2 --raw -n 50
   minfer run smollm2 hello --temp 0 --json")]
     Run(Box<RunArgs>),
+    /// Talk with a model.
+    #[command(after_help = "\
+Each line is a message; \"\"\" begins and ends one of several lines. Ctrl-C stops an answer, Ctrl-D or /exit ends the
+conversation, /help lists what else can be typed.
+
+Examples:
+  minfer chat smollm2
+  minfer chat smollm2 --system \"Answer in one sentence.\" --session notes.session
+  minfer chat smollm2 -c 1024 --context-shift")]
+    Chat(Box<ChatArgs>),
     /// Bring a model into the cache.
     #[command(after_help = "A pull that was interrupted goes on where it stopped.")]
     Pull(PullArgs),

@@ -199,7 +199,7 @@ mod tests {
         ] {
             let Ok(Command::Run(run)) = command(&words) else { panic!("not run: {words:?}") };
             assert_eq!(
-                (run.model.as_str(), run.prompt.as_deref(), run.n_predict),
+                (run.model.as_str(), run.prompt.as_deref(), run.answer.n_predict),
                 ("smollm2", Some("hello"), 3)
             );
         }

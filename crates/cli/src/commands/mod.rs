@@ -2,6 +2,7 @@
 
 mod answer;
 mod bench;
+mod chat;
 mod completions;
 mod doctor;
 mod facts;
@@ -13,6 +14,7 @@ mod lines;
 mod list;
 mod logprobs;
 mod perplexity;
+mod prompt;
 mod run;
 mod scores;
 mod show;
@@ -28,6 +30,7 @@ use crate::args::Command;
 pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run::run(&args),
+        Command::Chat(args) => return chat::chat(&args),
         Command::Pull(args) => list::pull(&args),
         Command::List(args) => list::list(&args),
         Command::Rm(args) => list::remove(&args),

@@ -1,30 +1,33 @@
 //! `minfer run`.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
-use minfer::engine::{Engine, Request};
-use minfer::text::{ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, encode_chat};
-use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
+use anyhow::{Result, bail};
+use minfer::engine::{Engine, Request, SessionId};
+use minfer::text::{EncodeOptions, Message};
+use minfer::{Loaded, Machine};
+use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::facts::Facts;
-use super::input;
 use super::interrupt::Interrupts;
-use crate::args::RunArgs;
-use crate::loading::Found;
+use super::{input, prompt};
+use crate::args::{AnswerArgs, RunArgs};
 use crate::{loading, output};
 
 /// Answers one prompt.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let found = loading::find(&args.model)?;
-    let prompt = prompt(args)?;
-    let (machine, loaded) = load(args, found)?;
+    let text = text(args)?;
+    let (machine, loaded) = prompt::load(&args.answer, found)?;
     let facts = Facts::new(&machine, &loaded);
-    let request = request(args, &loaded, &prompt)?;
+    let (ids, keep) = ids(args, &loaded, &text)?;
     introduce(args, &machine, &loaded);
     let engine = loaded.into_engine()?;
+    let session = args.answer.session.as_deref().map(|path| open_session(&engine, path)).transpose()?;
+    let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
     let mut interrupts = Interrupts::listen()?;
     let (id, events) = engine.submit(request)?;
     let answer = Answer::read(&events, !args.json, || interrupts.overdue(|| engine.cancel(id)))?;
@@ -33,11 +36,26 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         // The engine may be deep in a forward, and nobody waits for that.
         std::process::exit(code.into());
     }
+    if let (Some(session), Some(path)) = (session, &args.answer.session) {
+        prompt::save(&engine, session, path, &json!({"by": "run"}))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// The conversation in a file, or a new one where there is none yet.
+fn open_session(engine: &Engine, path: &Path) -> Result<SessionId> {
+    let Some((session, host)) = prompt::open(engine, path)? else { return Ok(engine.open_session()?) };
+    match host["by"].as_str() {
+        Some("run") => Ok(session),
+        _ => bail!(
+            "--session {}: it is a conversation of `minfer chat`, which `run` would spoil",
+            path.display()
+        ),
+    }
+}
+
 /// The prompt from the argument, a file or stdin.
-fn prompt(args: &RunArgs) -> Result<String> {
+fn text(args: &RunArgs) -> Result<String> {
     let text = match (&args.prompt, &args.file) {
         (Some(text), _) => text.clone(),
         (None, Some(file)) => input::file_text(file)?,
@@ -52,58 +70,25 @@ fn prompt(args: &RunArgs) -> Result<String> {
     Ok(text)
 }
 
-/// Opens and loads, with the chat template that was given.
-fn load(args: &RunArgs, found: Found) -> Result<(Machine, Loaded)> {
-    let options = LoadOptions {
-        chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
-        ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
+/// The prompt as ids: through the chat template, or as it is. With the tokens that a context shift keeps.
+fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
+    let answer = &args.answer;
+    check_length(loaded, text)?;
+    let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
+        if loaded.template.is_none() && !args.raw {
+            say_that_there_is_no_template(answer)?;
+        }
+        let options = EncodeOptions { add_special: true, parse_special: true };
+        let ids = loaded.tokenizer.encode(text, options)?;
+        let keep = prompt::keep(answer, || prompt::beginning(&loaded.tokenizer));
+        return Ok((ids, keep));
     };
-    loading::load(found, &args.context, &options).map_err(|error| match error.downcast_ref() {
-        Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
-            anyhow!("--chat-template: {cause}")
-        }
-        Some(LoadError::UnknownTemplate { .. }) => {
-            output::Wrong(format!("--chat-template: no such file, and {error}")).into()
-        }
-        _ => error,
-    })
-}
-
-/// A template is the text itself where it has Jinja markup, else a file where there is one, else a name.
-fn template_choice(given: &str) -> Result<TemplateChoice> {
-    if given.contains("{{") || given.contains("{%") {
-        return Ok(TemplateChoice::Source(given.to_owned()));
-    }
-    if !std::path::Path::new(given).exists() {
-        return Ok(TemplateChoice::Name(given.to_owned()));
-    }
-    let source = input::file_text(given.as_ref()).context("--chat-template")?;
-    if source.trim().is_empty() {
-        bail!("--chat-template: {given} is empty; --raw does without a template");
-    }
-    Ok(TemplateChoice::Source(source))
-}
-
-/// The prompt as ids: through the chat template, or as it is.
-fn request(args: &RunArgs, loaded: &Loaded, prompt: &str) -> Result<Request> {
-    check_length(loaded, prompt)?;
-    let ids = match &loaded.template {
-        Some(template) if !args.raw => chat_ids(args, loaded, template, prompt)?,
-        template => {
-            if template.is_none() && !args.raw {
-                say_that_there_is_no_template(args)?;
-            }
-            loaded.tokenizer.encode(prompt, EncodeOptions { add_special: true, parse_special: true })?
-        }
-    };
-    Ok(Request {
-        max_tokens: u32::try_from(args.n_predict).ok(),
-        sampling: args.sampling.params(),
-        seed: args.sampling.seed(),
-        stop: args.stop.clone(),
-        ignore_eos: args.ignore_eos,
-        ..Request::new(ids)
-    })
+    let system = answer.system.iter().map(|text| Message::new("system", text.as_str()));
+    let messages: Vec<Message> = system.chain([Message::new("user", text)]).collect();
+    let ids = prompt::chat_ids(answer, &loaded.tokenizer, template, &messages)?;
+    let keep =
+        prompt::keep(answer, || prompt::system_tokens(answer, &loaded.tokenizer, template, &messages, &ids));
+    Ok((ids, keep))
 }
 
 /// Refuses a prompt that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
@@ -116,27 +101,7 @@ fn check_length(loaded: &Loaded, prompt: &str) -> Result<()> {
     Ok(())
 }
 
-fn chat_ids(args: &RunArgs, loaded: &Loaded, template: &ChatTemplate, prompt: &str) -> Result<Vec<u32>> {
-    let system = args.system.iter().map(|text| Message::new("system", text.as_str()));
-    let input = RenderInput {
-        messages: system.chain([Message::new("user", prompt)]).collect(),
-        add_generation_prompt: true,
-        variables: args.chat_template_kwargs.clone().unwrap_or_default(),
-        ..RenderInput::default()
-    };
-    let ids = encode_chat(&loaded.tokenizer, template, &input).map_err(|error| match error {
-        TemplateError::Encode(error) => error.into(),
-        error => anyhow::Error::new(error).context("the chat template refuses the conversation"),
-    })?;
-    if ids.is_empty() {
-        bail!(
-            "the chat template makes nothing of the conversation; --chat-template gives another, --raw does without"
-        );
-    }
-    Ok(ids)
-}
-
-fn say_that_there_is_no_template(args: &RunArgs) -> Result<()> {
+fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {
     if args.system.is_some() {
         bail!("this model has no chat template, so --system has no place; use --chat-template or --raw");
     }
@@ -169,7 +134,7 @@ fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Re
     } else if output::stderr_is_terminal() {
         output::note("interrupted");
     }
-    if args.facts {
+    if args.answer.facts {
         output::note(&facts.line(&engine.stats()).to_string());
     }
     Ok(())

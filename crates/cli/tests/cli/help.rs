@@ -8,6 +8,7 @@ fn every_help_is_as_recorded() {
     let commands = [
         "",
         "run",
+        "chat",
         "pull",
         "list",
         "rm",

@@ -3,6 +3,7 @@
 mod bad_files;
 mod bench;
 mod cache;
+mod chat;
 mod doctor;
 mod help;
 mod interrupt;

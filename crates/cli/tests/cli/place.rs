@@ -131,6 +131,15 @@ impl Run {
         message.to_owned()
     }
 
+    /// Runs it; it must end with exit code 1, perhaps after some answers. Gives the last line of stderr.
+    pub(crate) fn last_error(self) -> String {
+        let output = self.output();
+        let (_, stderr) = texts(&output);
+        assert_eq!(output.status.code(), Some(1), "stderr: {stderr}");
+        let last = stderr.lines().last().unwrap_or_default();
+        last.strip_prefix("error: ").unwrap_or_else(|| panic!("{stderr}")).to_owned()
+    }
+
     /// Runs it; it must end with exit code 2 and nothing on stdout. Gives stderr.
     pub(crate) fn usage(self) -> String {
         let output = self.output();

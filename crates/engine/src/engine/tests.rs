@@ -14,6 +14,8 @@ const CONFIG: EngineConfig = EngineConfig {
     queue: 5,
     kv_blocks: None,
     placement: crate::kv::Placement::Fresh,
+    prefix_cache: true,
+    identity: crate::kv::session::SessionIdentity { model: 1, template: 2 },
 };
 
 const EXTENTS: Extents = Extents { tokens: 16, rows: 2, sequences: 3 };

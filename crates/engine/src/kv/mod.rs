@@ -12,6 +12,7 @@ mod prefix;
 mod prepare;
 mod restore;
 mod reuse;
+pub mod session;
 mod shift;
 mod stats;
 mod store;

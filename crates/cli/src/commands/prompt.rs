@@ -1,0 +1,148 @@
+//! What `run` and `chat` share: from flags to a loaded model, a request, and a conversation in a file.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use minfer::engine::kv::session::SessionError;
+use minfer::engine::{ContextShift, Engine, Request, SessionId};
+use minfer::text::{
+    ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, Tokenizer, encode_chat,
+};
+use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
+use serde_json::Value;
+
+use super::input;
+use crate::args::AnswerArgs;
+use crate::loading::Found;
+use crate::{loading, output};
+
+/// Opens and loads, with the chat template that was given.
+pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)> {
+    let options = LoadOptions {
+        chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
+        context_shift: args.context_shift,
+        ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
+    };
+    loading::load(found, &args.context, &options).map_err(|error| match error.downcast_ref() {
+        Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
+            anyhow!("--chat-template: {cause}")
+        }
+        Some(LoadError::UnknownTemplate { .. }) => {
+            output::Wrong(format!("--chat-template: no such file, and {error}")).into()
+        }
+        _ => error,
+    })
+}
+
+/// A template is the text itself where it has Jinja markup, else a file where there is one, else a name.
+fn template_choice(given: &str) -> Result<TemplateChoice> {
+    if given.contains("{{") || given.contains("{%") {
+        return Ok(TemplateChoice::Source(given.to_owned()));
+    }
+    if !std::path::Path::new(given).exists() {
+        return Ok(TemplateChoice::Name(given.to_owned()));
+    }
+    let source = input::file_text(given.as_ref()).context("--chat-template")?;
+    if source.trim().is_empty() {
+        bail!("--chat-template: {given} is empty; --raw does without a template");
+    }
+    Ok(TemplateChoice::Source(source))
+}
+
+/// A conversation as ids, up to where the answer begins.
+pub(super) fn chat_ids(
+    args: &AnswerArgs,
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    messages: &[Message],
+) -> Result<Vec<u32>> {
+    let input = RenderInput {
+        messages: messages.to_vec(),
+        add_generation_prompt: true,
+        variables: args.chat_template_kwargs.clone().unwrap_or_default(),
+        ..RenderInput::default()
+    };
+    let ids = encode_chat(tokenizer, template, &input).map_err(|error| match error {
+        TemplateError::Encode(error) => error.into(),
+        error => anyhow::Error::new(error).context("the chat template refuses the conversation"),
+    })?;
+    if ids.is_empty() {
+        bail!(
+            "the chat template makes nothing of the conversation; --chat-template gives another, --raw does without"
+        );
+    }
+    Ok(ids)
+}
+
+/// What is asked of the engine for a prompt of ids.
+pub(super) fn request(args: &AnswerArgs, ids: Vec<u32>, keep: u32) -> Request {
+    Request {
+        max_tokens: u32::try_from(args.n_predict).ok(),
+        sampling: args.sampling.params(),
+        seed: args.sampling.seed(),
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        context_shift: args.context_shift.then_some(ContextShift { keep }),
+        ..Request::new(ids)
+    }
+}
+
+/// The tokens that a context shift keeps: as many as were asked for, else `own`.
+pub(super) fn keep(args: &AnswerArgs, own: impl FnOnce() -> u32) -> u32 {
+    u32::try_from(args.keep).unwrap_or_else(|_| own())
+}
+
+/// How many of a conversation's first tokens are the system message with what stands around it; where there is none, the token
+/// that begins every text.
+pub(super) fn system_tokens(
+    args: &AnswerArgs,
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    messages: &[Message],
+    ids: &[u32],
+) -> u32 {
+    let system: Vec<Message> =
+        messages.iter().take_while(|message| message.role == "system").cloned().collect();
+    let input = RenderInput {
+        messages: system,
+        variables: args.chat_template_kwargs.clone().unwrap_or_default(),
+        ..RenderInput::default()
+    };
+    // A template may refuse a conversation of nothing but a system message.
+    let Ok(alone) = encode_chat(tokenizer, template, &input) else { return beginning(tokenizer) };
+    let equal = alone.iter().zip(ids).take_while(|(a, b)| a == b).count() as u32;
+    equal.max(beginning(tokenizer))
+}
+
+/// Tokens that stand before every text.
+pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
+    let none = tokenizer.encode("", EncodeOptions { add_special: true, parse_special: false });
+    none.map_or(0, |ids| ids.len() as u32)
+}
+
+/// The conversation in a file with what was saved beside it; `None` where there is no such file.
+pub(super) fn open(engine: &Engine, path: &Path) -> Result<Option<(SessionId, Value)>> {
+    if !path.try_exists().with_context(|| path.display().to_string())? {
+        return Ok(None);
+    }
+    let refused = |error: &SessionError| match error {
+        SessionError::Model | SessionError::Template | SessionError::Format { .. } | SessionError::Shape => {
+            "; it is left as it is, name another file"
+        }
+        _ => "; it is left as it is",
+    };
+    let (session, host) = engine.load_session(path).map_err(|error| {
+        let advice = refused(&error);
+        anyhow!("--session {} cannot be used: {error}{advice}", path.display())
+    })?;
+    let host = serde_json::from_slice(&host).map_err(|_| {
+        anyhow!("--session {} cannot be used: it was not saved by this program", path.display())
+    })?;
+    Ok(Some((session, host)))
+}
+
+/// Saves a conversation.
+pub(super) fn save(engine: &Engine, session: SessionId, path: &Path, host: &Value) -> Result<u64> {
+    let saved = engine.save_session(session, path, host.to_string().into_bytes());
+    saved.map_err(|error| anyhow!("the conversation cannot be saved to {}: {error}", path.display()))
+}

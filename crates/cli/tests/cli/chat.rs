@@ -1,0 +1,166 @@
+//! `minfer chat`, and conversations in files.
+
+use std::fs;
+
+use minfer_testkit::synthetic::Family;
+use serde_json::Value;
+
+use crate::place::{Place, Run};
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+
+fn chat(place: &Place, flags: &[&str], typed: &str) -> Run {
+    let mut words = vec!["chat", "tiny.gguf", "--ignore-eos", "-n", "6"];
+    for (flag, value) in [("--chat-template", TEMPLATE), ("--temp", "0")] {
+        if !flags.contains(&flag) {
+            words.extend([flag, value]);
+        }
+    }
+    words.extend(flags);
+    place.minfer(&words).stdin(typed)
+}
+
+/// The lines of facts on stderr that tell of an answer.
+fn turns(stderr: &str) -> Vec<Value> {
+    let facts = stderr.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    facts.filter(|facts| facts["turn"].is_u64()).collect()
+}
+
+#[test]
+fn a_turn_feeds_what_is_new() {
+    let place = Place::with(Family::Llama);
+    let (_, stderr) = chat(&place, &["--facts"], "one there\nthe thing\n\nand on\n").both();
+    let turns = turns(&stderr);
+    assert_eq!(turns.len(), 3);
+    assert_eq!(turns[0]["reused_tokens"], 0);
+    for pair in turns.windows(2) {
+        let before = pair[0]["cache_tokens"].as_u64().unwrap();
+        assert!(pair[1]["reused_tokens"].as_u64().unwrap() + 8 >= before, "{pair:?}");
+        assert!(pair[1]["fed_tokens"].as_u64() < pair[1]["prompt_tokens"].as_u64());
+    }
+}
+
+#[test]
+fn a_conversation_in_a_file_goes_on_as_if_it_had_never_stopped() {
+    let place = Place::with(Family::Llama);
+    let whole = chat(&place, &["--seed", "3", "--temp", "1"], "one there\nthe thing\n").stdout();
+    let flags = ["--seed", "3", "--temp", "1", "--session", "a.session"];
+    let first = chat(&place, &flags, "one there\n").stdout();
+    let (second, stderr) =
+        chat(&place, &[&flags[..], &["--facts", "-c", "96"]].concat(), "the thing\n").both();
+    assert_eq!(format!("{first}{second}"), whole);
+    let turns = turns(&stderr);
+    assert!(turns[0]["reused_tokens"].as_u64().unwrap() > 8, "{turns:?}");
+    assert_eq!(turns[0]["turn"], 2);
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_left_as_it_is() {
+    let place = Place::with(Family::Llama);
+    chat(&place, &["--session", "a.session"], "one there\n").stdout();
+    let good = fs::read(place.path("a.session")).unwrap();
+    let refused = |flags: &[&str], words: &str| {
+        let before = fs::read(place.path("a.session")).unwrap();
+        let error = chat(&place, &[&["--session", "a.session"], flags].concat(), "the thing\n").last_error();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(fs::read(place.path("a.session")).unwrap(), before);
+    };
+    refused(&["--cache-type", "f32"], "its rows are stored as f16 and f16, this cache holds f32 and f32");
+    refused(&["-c", "16"], "it holds");
+    refused(&["--rope-scale", "2"], "another model, or with other rope");
+    refused(&["--system", "be brief"], "has another system message");
+    refused(&["--chat-template", "chatml"], "another chat template");
+    for (bytes, words) in [
+        (good[..good.len() - 1].to_vec(), "it is truncated"),
+        ([&good[..], b"x"].concat(), "1 bytes follow its end"),
+        (b"something else".to_vec(), "it is not a session file"),
+        (Vec::new(), "it is not a session file"),
+        ([&good[..400], &[good[400] ^ 1], &good[401..]].concat(), "it is damaged"),
+    ] {
+        place.write("a.session", bytes);
+        refused(&[], words);
+    }
+    place.write("a.session", &good);
+    let run = ["run", "tiny.gguf", "hello", "--raw", "-n", "2", "--session", "a.session"];
+    let error = place.minfer(&run).last_error();
+    assert!(
+        error.contains("it was made with another chat template") || error.contains("minfer chat"),
+        "{error}"
+    );
+    let error = chat(&place, &["--session", "no/such/folder/a.session"], "one\n").last_error();
+    assert!(error.contains("cannot be saved to no/such/folder/a.session"), "{error}");
+}
+
+#[test]
+fn run_reuses_the_rows_of_an_equal_beginning() {
+    let place = Place::with(Family::Llama);
+    let run = |prompt: &str| {
+        let flags = ["--raw", "--temp", "0", "-n", "5", "--ignore-eos", "--json", "--session", "b.session"];
+        place.minfer(&[&["run", "tiny.gguf", prompt][..], &flags].concat()).json()
+    };
+    let first = run("one there the thing and");
+    assert_eq!(first["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+    let again = run("one there the thing and");
+    let prompt = again["usage"]["prompt_tokens"].as_u64().unwrap();
+    assert_eq!(again["usage"]["prompt_tokens_details"]["cached_tokens"], prompt - 1);
+    assert_eq!(again["ids"], first["ids"]);
+    let other = run("one there the other");
+    assert!(other["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() > 2);
+    let alone = [
+        "run",
+        "tiny.gguf",
+        "one there the other",
+        "--raw",
+        "--temp",
+        "0",
+        "-n",
+        "5",
+        "--ignore-eos",
+        "--json",
+    ];
+    assert_eq!(other["ids"], place.minfer(&alone).json()["ids"]);
+}
+
+#[test]
+fn commands_do_what_help_says() {
+    let place = Place::with(Family::Llama);
+    let typed = "one there\n/regen\n/save c.session\n/clear\n/stats\n/load c.session\n/stats\n/system be brief\n\"\"\"two\nlines\"\"\"\n//slash\n/exit\nnot read\n";
+    let (stdout, stderr) = chat(&place, &[], typed).both();
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert!(lines[0].starts_with("saved to c.session ("), "{stderr}");
+    assert!(lines[1].starts_with("0 messages, 0 tokens"), "{stderr}");
+    assert!(lines[2].starts_with("2 messages, "), "{stderr}");
+    assert_eq!(lines[2], lines[3]);
+    assert!(stdout.lines().count() >= 4, "{stdout}");
+    let (_, stderr) = chat(&place, &[], "/help\n").both();
+    assert!(stderr.contains("/regen         answer the last message again"));
+    for (typed, words) in [
+        ("/nope\n", "there is no command /nope"),
+        ("/regen\n", "there is no answer to make again"),
+        ("/load missing\n", "missing: there is no such file"),
+        ("/save no/such/folder\n", "cannot be saved"),
+        ("\u{7f}\n/load\n", "/load needs the name of a file"),
+    ] {
+        let error = chat(&place, &[], typed).last_error();
+        assert!(error.contains(words), "{error}");
+    }
+    let error = place.minfer(&["chat", "tiny.gguf"]).stdin("hello\n").last_error();
+    assert!(error.contains("has no chat template"), "{error}");
+}
+#[test]
+fn a_context_shift_goes_on_where_the_context_ends() {
+    let place = Place::with(Family::Llama);
+    let typed = "one there the thing\n".repeat(12);
+    let flags = ["-c", "96", "--system", "be brief", "--facts"];
+    let refused = chat(&place, &flags, &typed).last_error();
+    assert!(refused.contains("no room in a context of 96 tokens"), "{refused}");
+    let (_, stderr) = chat(&place, &[&flags[..], &["--context-shift"]].concat(), &typed).both();
+    let turns = turns(&stderr);
+    assert_eq!(turns.len(), 12);
+    let last = turns.last().unwrap();
+    assert!(last["removed_tokens"].as_u64().unwrap() > 0, "{last}");
+    let most = turns[1]["fed_tokens"].as_u64().unwrap() + 8;
+    assert!(turns.iter().skip(1).all(|turn| turn["fed_tokens"].as_u64().unwrap() <= most), "{turns:?}");
+    let error = chat(&place, &["-c", "32", "--context-shift", "--keep", "32"], "one\n").last_error();
+    assert!(error.contains("32 tokens that are never forgotten leave no room"), "{error}");
+}

@@ -1,0 +1,117 @@
+//! The tokens of a conversation, and which of them the cache has been told to forget.
+
+use std::ops::Range;
+
+/// Every token that a sequence was ever given, those whose rows were removed included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct History {
+    /// In order.
+    pub(crate) tokens: Vec<u32>,
+    /// Indices of `tokens` without rows, ascending; neighbours are joined.
+    removed: Vec<Range<u32>>,
+}
+
+impl History {
+    /// Tokens of which nothing was removed.
+    pub(crate) fn new(tokens: Vec<u32>) -> History {
+        History { tokens, removed: Vec::new() }
+    }
+
+    /// As a file keeps it.
+    pub(crate) fn from_parts(tokens: Vec<u32>, removed: Vec<Range<u32>>) -> History {
+        History { tokens, removed }
+    }
+
+    /// Indices of tokens without rows, ascending.
+    pub(crate) fn removed(&self) -> &[Range<u32>] {
+        &self.removed
+    }
+
+    /// Tokens whose rows were removed.
+    pub(crate) fn removed_tokens(&self) -> u32 {
+        self.removed.iter().map(|range| range.end - range.start).sum()
+    }
+
+    /// The index of the token whose row is at `position`, or of the next token to come.
+    fn index_of(&self, position: u32) -> u32 {
+        let mut index = position;
+        for range in &self.removed {
+            if index >= range.start {
+                index += range.end - range.start;
+            }
+        }
+        index
+    }
+
+    /// The rows at `positions` were removed from the cache.
+    pub(crate) fn remove(&mut self, positions: Range<u32>) {
+        let Some(last) = positions.end.checked_sub(1).filter(|&last| last >= positions.start) else { return };
+        let mut added = self.index_of(positions.start)..self.index_of(last) + 1;
+        // Whatever was removed inside of the range or beside it is part of one larger range now.
+        self.removed.retain(|range| {
+            let apart = range.end < added.start || range.start > added.end;
+            if !apart {
+                added = added.start.min(range.start)..added.end.max(range.end);
+            }
+            apart
+        });
+        let at = self.removed.partition_point(|range| range.start < added.start);
+        self.removed.insert(at, added);
+    }
+
+    /// These tokens go on from the first `shared` ones of another conversation, whose rows have the same gaps.
+    pub(crate) fn adopt(&mut self, other: &History, shared: u32) {
+        debug_assert!(other.removed.last().is_none_or(|range| range.end <= shared));
+        self.removed.clone_from(&other.removed);
+    }
+
+    /// How many tokens of `prompt` the rows of the first `fed` tokens stand for, at most all but the last: as many as are
+    /// equal. None where they part before the end of what was removed, because rows know what came before them.
+    pub(crate) fn shared_with(&self, prompt: &[u32], fed: usize) -> u32 {
+        let most = fed.min(prompt.len().saturating_sub(1));
+        let equal = self.tokens.iter().zip(prompt).take(most).take_while(|(own, other)| own == other).count();
+        let forgotten = self.removed.last().map_or(0, |range| range.end as usize);
+        if equal >= forgotten { equal as u32 } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rows_stand_for_an_equal_beginning_only() {
+        let mut history = History::new((0..20).collect());
+        assert_eq!(history.shared_with(&[0, 1, 2, 9], 20), 3);
+        assert_eq!(history.shared_with(&[0, 1, 2], 20), 2, "the last token is always fed");
+        assert_eq!(history.shared_with(&Vec::from_iter(0..30), 12), 12);
+        assert_eq!(history.shared_with(&[], 20), 0);
+        history.remove(4..8);
+        assert_eq!(history.shared_with(&Vec::from_iter(0..30), 20), 20);
+        assert_eq!(history.shared_with(&[0, 1, 2, 3, 4, 5, 6, 7, 9], 20), 8);
+        assert_eq!(history.shared_with(&[0, 1, 2, 3, 4, 5, 6, 9], 20), 0);
+    }
+
+    proptest! {
+        /// Against a list of the indices whose rows are left.
+        #[test]
+        fn removals_are_those_of_a_plain_list(cuts in prop::collection::vec((0..50u32, 0..20u32), 0..12)) {
+            let mut history = History::new((0..60).collect());
+            let mut left = Vec::from_iter(0..60u32);
+            for (start, count) in cuts {
+                let start = start.min(left.len() as u32);
+                let end = (start + count).min(left.len() as u32);
+                left.drain(start as usize..end as usize);
+                history.remove(start..end);
+                let gone = |index: &u32| history.removed().iter().any(|range| range.contains(index));
+                let kept: Vec<u32> = (0..60).filter(|index| !gone(index)).collect();
+                prop_assert_eq!(&kept, &left);
+                prop_assert_eq!(history.removed_tokens() as usize, 60 - left.len());
+                let ordered = history.removed().windows(2).all(|pair| pair[0].end < pair[1].start);
+                prop_assert!(ordered, "{:?}", history.removed());
+            }
+        }
+    }
+}

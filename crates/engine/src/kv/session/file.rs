@@ -1,0 +1,154 @@
+//! Reading a session file.
+
+use std::fs::File;
+use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use minfer_graph::KvSpec;
+use minfer_graph::backend::KvArena;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::header::Header;
+use super::save::{FRONT, MAGIC, SUM};
+use super::{Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, row_bytes};
+
+/// Bytes that are read at a time.
+const PIECE: usize = 1 << 20;
+
+/// A session file whose every byte has been read and found right.
+#[derive(Debug)]
+pub struct SessionFile {
+    file: File,
+    header: Header,
+    /// Where rows begin.
+    rows_at: u64,
+}
+
+impl SessionFile {
+    /// Reads the whole file and checks it against its own sums.
+    ///
+    /// # Errors
+    /// It cannot be read, is no session file, of another version, truncated, damaged, or followed by more bytes.
+    pub fn open(path: &Path) -> Result<SessionFile, SessionError> {
+        let mut file = File::open(path).map_err(SessionError::io("opening it"))?;
+        let metadata = file.metadata().map_err(SessionError::io("opening it"))?;
+        if !metadata.is_file() {
+            return Err(SessionError::Foreign);
+        }
+        let front = Front::read(&mut file, metadata.len())?;
+        let mut sum = Xxh3::new();
+        sum.update(&front.bytes);
+        let mut header = vec![0; front.header as usize];
+        file.read_exact(&mut header).map_err(SessionError::io("reading it"))?;
+        sum.update(&header);
+        check_sum(&mut file, &mut sum, "its header")?;
+        let rows_at = FRONT + u64::from(front.header) + SUM;
+        let rows = front.length.checked_sub(rows_at + SUM);
+        let rows =
+            rows.ok_or_else(|| SessionError::Contradiction("its length has no room for rows".to_owned()))?;
+        read_through(&mut file, &mut sum, rows)?;
+        check_sum(&mut file, &mut sum, "the whole file")?;
+        Ok(SessionFile { header: Header::decode(&header)?, file, rows_at })
+    }
+
+    /// Whether a cache of `spec` under a model and a template can take the rows.
+    ///
+    /// # Errors
+    /// It was made with another model, template, shape or format.
+    pub fn check(&self, identity: SessionIdentity, spec: &KvSpec) -> Result<(), SessionError> {
+        self.header.check(identity, spec)?;
+        let rows: u64 = self.header.sequences.iter().map(|sequence| row_bytes(spec, sequence)).sum();
+        let length = self.file.metadata().map_err(SessionError::io("reading it"))?.len();
+        if self.rows_at + rows + SUM != length {
+            return Err(SessionError::Contradiction(format!("{rows} bytes of rows")));
+        }
+        Ok(())
+    }
+
+    /// The sequences without their rows.
+    pub fn sequences(&self) -> &[SavedSequence] {
+        &self.header.sequences
+    }
+
+    /// Writes the rows of one sequence to an arena. `places` take the rows of its runs. The file was checked against the arena's spec.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the arena failed; the rows hold nothing of use then.
+    pub fn read_rows(
+        &self,
+        sequence: usize,
+        arena: &mut dyn KvArena,
+        places: &Places,
+    ) -> Result<(), SessionError> {
+        let spec = arena.spec().clone();
+        let before: u64 = self.sequences()[..sequence].iter().map(|other| row_bytes(&spec, other)).sum();
+        let mut file = BufReader::with_capacity(PIECE, &self.file);
+        file.seek(SeekFrom::Start(self.rows_at + before)).map_err(SessionError::io("reading it"))?;
+        let mut bytes = Vec::new();
+        for (rows, count) in pieces(&spec, places) {
+            bytes.resize(count, 0);
+            file.read_exact(&mut bytes).map_err(SessionError::io("reading it"))?;
+            arena.write_rows(&rows, &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// What stands before the header.
+struct Front {
+    bytes: [u8; FRONT as usize],
+    header: u32,
+    length: u64,
+}
+
+impl Front {
+    fn read(file: &mut File, length: u64) -> Result<Front, SessionError> {
+        let mut bytes = [0; FRONT as usize];
+        let there = (length.min(FRONT)) as usize;
+        file.read_exact(&mut bytes[..there]).map_err(SessionError::io("reading it"))?;
+        let (magic, rest) = bytes.split_first_chunk::<8>().expect("longer than the magic");
+        let compared = there.min(magic.len());
+        if compared == 0 || magic[..compared] != MAGIC[..compared] {
+            return Err(SessionError::Foreign);
+        }
+        if length < FRONT + 2 * SUM {
+            return Err(SessionError::Truncated { found: length, expected: FRONT + 2 * SUM });
+        }
+        let number = |at: usize| u32::from_le_bytes(*rest[at..].first_chunk().expect("inside of the front"));
+        let (version, header) = (number(0), number(4));
+        let said = u64::from(number(8)) | u64::from(number(12)) << 32;
+        if version != SESSION_VERSION {
+            return Err(SessionError::Version { found: version });
+        }
+        match length.cmp(&said) {
+            std::cmp::Ordering::Less => Err(SessionError::Truncated { found: length, expected: said }),
+            std::cmp::Ordering::Greater => Err(SessionError::Trailing(length - said)),
+            std::cmp::Ordering::Equal if FRONT + u64::from(header) + 2 * SUM > said => {
+                Err(SessionError::Contradiction("its header is longer than the file".to_owned()))
+            }
+            std::cmp::Ordering::Equal => Ok(Front { bytes, header, length: said }),
+        }
+    }
+}
+
+/// Compares the sum so far with the one that follows, which later sums cover too.
+fn check_sum(file: &mut File, sum: &mut Xxh3, part: &'static str) -> Result<(), SessionError> {
+    let mut written = [0; SUM as usize];
+    file.read_exact(&mut written).map_err(SessionError::io("reading it"))?;
+    if u64::from_le_bytes(written) != sum.digest() {
+        return Err(SessionError::Damaged { part });
+    }
+    sum.update(&written);
+    Ok(())
+}
+
+fn read_through(file: &mut File, sum: &mut Xxh3, bytes: u64) -> Result<(), SessionError> {
+    let (mut left, mut piece) = (bytes, vec![0; PIECE]);
+    while left > 0 {
+        let piece = &mut piece[..left.min(PIECE as u64) as usize];
+        file.read_exact(piece).map_err(SessionError::io("reading it"))?;
+        sum.update(piece);
+        left -= piece.len() as u64;
+    }
+    Ok(())
+}

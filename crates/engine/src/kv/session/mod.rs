@@ -1,0 +1,251 @@
+//! Conversations with their rows in a file, to go on from in another process.
+//!
+//! ```text
+//! magic "MINFSESS" | version u32 | header length u32 | length of the whole file u64
+//! header: identity of model and template | groups of layers | for each sequence its tokens, removed ranges, runs of rows,
+//!         and the caller's own bytes
+//! xxh3 of everything so far, u64
+//! rows: for each sequence, layer, K then V: canonical rows [position][head][dim] of its runs, in order
+//! xxh3 of everything so far, u64
+//! ```
+//!
+//! All numbers are little-endian. Rows are canonical, so a file made under one layout, block size and context serves another.
+//! [`SessionFile::open`] reads a file to its end and believes nothing in it before its sum is right; [`save`] writes to another
+//! name and renames, so that there is a whole file under the name at every moment.
+
+mod codec;
+mod file;
+mod header;
+mod save;
+
+use std::ops::Range;
+
+use minfer_graph::backend::KvRows;
+use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
+
+pub use file::SessionFile;
+pub use save::{RowSource, save};
+
+use super::restore::{Shape, ShapeRun};
+
+/// The version that is written, and the only one that is read.
+pub const SESSION_VERSION: u32 = 1;
+
+/// What rows and tokens depend on beside the tokens themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct SessionIdentity {
+    /// Fingerprint of weights, graph and rotation.
+    pub model: u128,
+    /// Fingerprint of the chat template; 0 where there is none.
+    pub template: u128,
+}
+
+/// A sequence as a file holds it, without its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SavedSequence {
+    /// Every token, those whose rows were removed included.
+    pub tokens: Vec<u32>,
+    /// Indices of `tokens` whose rows were removed, ascending.
+    pub removed: Vec<Range<u32>>,
+    /// Rows: tokens that are neither removed nor past the last fed one. A window's group may hold fewer.
+    pub length: u32,
+    /// For each group the rows that it holds.
+    pub runs: Vec<Vec<RowRun>>,
+    /// Whatever the caller wants back.
+    pub host: Vec<u8>,
+}
+
+impl SavedSequence {
+    /// What a store needs to make room for it.
+    pub fn shape(&self) -> Shape {
+        let gone = |index: &usize| self.removed.iter().any(|range| range.contains(&(*index as u32)));
+        let kept = (0..self.tokens.len()).filter(|index| !gone(index)).take(self.length as usize);
+        Shape {
+            tokens: kept.map(|index| self.tokens[index]).collect(),
+            shifted: !self.removed.is_empty(),
+            groups: self.runs.iter().map(|runs| self.shape_runs(runs)).collect(),
+        }
+    }
+
+    fn shape_runs(&self, runs: &[RowRun]) -> Vec<ShapeRun> {
+        let (mut shape, mut next) = (Vec::new(), 0);
+        let mut push = |rows, rope_offset, evicted| {
+            if rows > 0 {
+                shape.push(ShapeRun { rows, rope_offset, evicted });
+            }
+        };
+        for run in runs {
+            push(run.start - next, 0, true);
+            push(run.rows, run.rope_offset, false);
+            next = run.start + run.rows;
+        }
+        push(self.length - next, 0, true);
+        shape
+    }
+}
+
+/// The runs of rows that a sequence holds in one group of a store, neighbours that were rotated alike joined.
+pub fn row_runs(rows: &[KvRun]) -> Vec<RowRun> {
+    let mut runs: Vec<RowRun> = Vec::new();
+    for run in rows.iter().filter(|run| run.block != EVICTED) {
+        match runs.last_mut() {
+            Some(last) if last.start + last.rows == run.start && last.rope_offset == run.rope_offset => {
+                last.rows += run.rows;
+            }
+            _ => runs.push(RowRun { start: run.start, rows: run.rows, rope_offset: run.rope_offset }),
+        }
+    }
+    runs
+}
+
+/// Neighbouring rows of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RowRun {
+    /// Position of the first.
+    pub start: u32,
+    /// How many.
+    pub rows: u32,
+    /// They were rotated at their position plus this.
+    pub rope_offset: u32,
+}
+
+/// Why a session file cannot be written or used. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The operating system.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// The cause.
+        source: std::io::Error,
+    },
+    /// Another kind of file.
+    #[error("it is not a session file")]
+    Foreign,
+    /// A version that this build does not read.
+    #[error("it is of version {found}, this build reads version {SESSION_VERSION}")]
+    Version {
+        /// In the file.
+        found: u32,
+    },
+    /// The file ends too early.
+    #[error("it is truncated: {found} bytes of {expected}")]
+    Truncated {
+        /// Its length.
+        found: u64,
+        /// The length that it says.
+        expected: u64,
+    },
+    /// The file goes on after its end.
+    #[error("{0} bytes follow its end")]
+    Trailing(u64),
+    /// A sum does not match.
+    #[error("it is damaged: the sum over {part} does not match")]
+    Damaged {
+        /// `its header` or `the whole file`.
+        part: &'static str,
+    },
+    /// Sums match, but the numbers contradict each other.
+    #[error("it contradicts itself: {0}")]
+    Contradiction(String),
+    /// Made with another model.
+    #[error("it was made with another model, or with other rope or metadata settings")]
+    Model,
+    /// Made with another template.
+    #[error("it was made with another chat template")]
+    Template,
+    /// Other storage of rows.
+    #[error(
+        "its rows are stored as {found}, this cache holds {wanted} (--cache-type-k and --cache-type-v choose)"
+    )]
+    Format {
+        /// K and V in the file.
+        found: String,
+        /// K and V here.
+        wanted: String,
+    },
+    /// Other layers or dims.
+    #[error("its layers are not those of this model")]
+    Shape,
+    /// A sequence that does not fit.
+    #[error("it holds {length} positions, the context has {n_ctx} (--n-ctx)")]
+    TooLong {
+        /// Rows of the sequence.
+        length: u32,
+        /// Positions of the context.
+        n_ctx: u32,
+    },
+    /// The conversation was closed, or never opened.
+    #[error("there is no such conversation")]
+    NoSession,
+    /// A request goes on with it now.
+    #[error("the conversation is in use")]
+    Busy,
+    /// Its rows are outside of the cache and do not fit into it now.
+    #[error("its rows cannot be brought back: {0}")]
+    NotInCache(String),
+    /// The engine has ended.
+    #[error("the engine has stopped")]
+    Stopped,
+    /// No room in the cache.
+    #[error(transparent)]
+    Store(#[from] super::StoreError),
+    /// The arena failed.
+    #[error(transparent)]
+    Backend(#[from] minfer_graph::BackendError),
+}
+
+impl SessionError {
+    fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> SessionError {
+        move |source| SessionError::Io { what, source }
+    }
+}
+
+/// The layers of a spec as (group, index in the group), in the model's order.
+fn layers(spec: &KvSpec) -> Vec<(usize, usize)> {
+    let mut layers: Vec<(u32, usize, usize)> = Vec::new();
+    for (group, numbers) in spec.groups.iter().enumerate() {
+        layers.extend(numbers.layers.iter().enumerate().map(|(index, &layer)| (layer, group, index)));
+    }
+    layers.sort_unstable();
+    layers.into_iter().map(|(_, group, index)| (group, index)).collect()
+}
+
+/// For each group the blocks and offsets that hold the rows of a sequence's runs, in order.
+pub type Places = Vec<Vec<(u32, Range<u32>)>>;
+
+/// Where a sequence's rows lie in a store, those that a window has given back left out.
+pub fn places(store: &super::Store, id: super::SequenceId) -> Places {
+    let place = |run: KvRun| (run.block, run.offset..run.offset + run.rows);
+    let held = |group: usize| {
+        store.rows(group, id).into_iter().filter(|run| run.block != EVICTED).map(place).collect()
+    };
+    (0..store.groups()).map(held).collect()
+}
+
+/// The pieces that rows are copied in, in the order of a file, with the bytes of each.
+pub(crate) fn pieces(spec: &KvSpec, places: &Places) -> impl Iterator<Item = (KvRows, usize)> {
+    let sides = layers(spec).into_iter().flat_map(|layer| [KvSide::K, KvSide::V].map(|side| (layer, side)));
+    sides.flat_map(move |((group, layer_index), side)| {
+        let row_bytes = spec.groups[group].row_bytes(side) as usize;
+        places[group].iter().map(move |(block, rows)| {
+            let piece = KvRows { group, layer_index, side, block: *block, rows: rows.clone() };
+            (piece, rows.len() * row_bytes)
+        })
+    })
+}
+
+/// Bytes of all rows of a sequence.
+fn row_bytes(spec: &KvSpec, sequence: &SavedSequence) -> u64 {
+    let groups = spec.groups.iter().zip(&sequence.runs);
+    groups.map(|(group, runs)| group.bytes_per_token() * rows_of(runs)).sum()
+}
+
+fn rows_of(runs: &[RowRun]) -> u64 {
+    runs.iter().map(|run| u64::from(run.rows)).sum()
+}
+
+#[cfg(test)]
+mod tests;

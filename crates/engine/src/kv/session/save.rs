@@ -1,0 +1,127 @@
+//! Writing a session file.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use minfer_graph::KvSpec;
+use minfer_graph::backend::KvArena;
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::Xxh3;
+
+use super::header::Header;
+use super::{Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, row_bytes};
+
+/// The first bytes of every session file.
+pub(super) const MAGIC: [u8; 8] = *b"MINFSESS";
+/// Bytes before the header.
+pub(super) const FRONT: u64 = 24;
+/// Bytes of a sum.
+pub(super) const SUM: u64 = 8;
+
+/// A sequence to be saved, and where its rows lie.
+#[derive(Debug, Clone)]
+pub struct RowSource {
+    /// Tokens, runs, the caller's bytes.
+    pub saved: SavedSequence,
+    /// Where the rows of the runs lie.
+    pub places: Places,
+}
+
+/// Writes sequences with their rows; returns the file's length. Rows go from the arena to the file one layer at a time.
+///
+/// # Errors
+/// The file cannot be written: what was there before is untouched.
+pub fn save(
+    path: &Path,
+    identity: SessionIdentity,
+    arena: &dyn KvArena,
+    sequences: &[RowSource],
+) -> Result<u64, SessionError> {
+    let path = behind_links(path);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").tempfile_in(folder);
+    let temporary = temporary.map_err(SessionError::io("creating a file beside it"))?;
+    let length = write_all(&temporary, identity, arena, sequences)?;
+    persist(temporary, &path, folder)?;
+    Ok(length)
+}
+
+/// The file that a symbolic link stands for, so that the link stays.
+fn behind_links(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// Makes sure of the bytes before the name, and of the name before it returns.
+fn persist(temporary: NamedTempFile, path: &Path, folder: &Path) -> Result<(), SessionError> {
+    temporary.as_file().sync_all().map_err(SessionError::io("writing it"))?;
+    temporary.persist(path).map_err(|error| SessionError::io("renaming it")(error.error))?;
+    // Not every file system lets a folder be synced; the file itself is safe by now.
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    Ok(())
+}
+
+fn write_all(
+    file: &NamedTempFile,
+    identity: SessionIdentity,
+    arena: &dyn KvArena,
+    sequences: &[RowSource],
+) -> Result<u64, SessionError> {
+    let spec = arena.spec();
+    let saved: Vec<SavedSequence> = sequences.iter().map(|source| source.saved.clone()).collect();
+    let rows: u64 = saved.iter().map(|sequence| row_bytes(spec, sequence)).sum();
+    let header = Header::new(identity, spec, saved).encode();
+    let length = FRONT + header.len() as u64 + SUM + rows + SUM;
+    let mut out = Summed { out: BufWriter::with_capacity(1 << 20, file.as_file()), sum: Xxh3::new() };
+    out.write(&MAGIC)?;
+    out.write(&SESSION_VERSION.to_le_bytes())?;
+    out.write(&(header.len() as u32).to_le_bytes())?;
+    out.write(&length.to_le_bytes())?;
+    out.write(&header)?;
+    out.write_sum()?;
+    for source in sequences {
+        write_rows(&mut out, spec, arena, source)?;
+    }
+    out.write_sum()?;
+    out.out.flush().map_err(SessionError::io("writing it"))?;
+    Ok(length)
+}
+
+fn write_rows<W: Write>(
+    out: &mut Summed<W>,
+    spec: &KvSpec,
+    arena: &dyn KvArena,
+    source: &RowSource,
+) -> Result<(), SessionError> {
+    let mut bytes = Vec::new();
+    for (rows, count) in pieces(spec, &source.places) {
+        bytes.resize(count, 0);
+        arena.read_rows(&rows, &mut bytes)?;
+        out.write(&bytes)?;
+    }
+    Ok(())
+}
+
+/// A writer that keeps the sum of what went through it.
+struct Summed<W> {
+    out: W,
+    sum: Xxh3,
+}
+
+impl<W: Write> Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
+        self.sum.update(bytes);
+        self.out.write_all(bytes).map_err(SessionError::io("writing it"))
+    }
+
+    /// The sum so far, which later sums cover too.
+    fn write_sum(&mut self) -> Result<(), SessionError> {
+        let sum = self.sum.digest();
+        self.write(&sum.to_le_bytes())
+    }
+}

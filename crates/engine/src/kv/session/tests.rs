@@ -1,0 +1,269 @@
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use minfer_graph::backend::{Backend, KvArena, KvRows};
+use minfer_graph::{KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSide, KvSpec, NullBackend};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::*;
+
+const IDENTITY: SessionIdentity = SessionIdentity { model: 7, template: 9 };
+
+/// A full group of layers 0 and 2 and a window group of layer 1.
+fn spec(block_tokens: u32) -> KvSpec {
+    let group = |layers: &[u32], window| KvGroupSpec {
+        layers: layers.to_vec(),
+        kv_heads: 1,
+        k_dim: 2,
+        v_dim: 4,
+        window,
+        k_format: KvFormat::F16,
+        v_format: KvFormat::F32,
+        layout: KvLayout::LaneMajor,
+        block_tokens,
+    };
+    KvSpec { groups: vec![group(&[0, 2], None), group(&[1], Some(20))], max_blocks: vec![8, 8] }
+}
+
+/// Rows that tests give to positions: the null arena keeps a token for each cell.
+fn token_at(group: usize, position: u32) -> u32 {
+    1000 * (group as u32 + 1) + position
+}
+
+fn places(block_tokens: u32, blocks: &[u32], runs: &[RowRun]) -> Vec<(u32, Range<u32>)> {
+    let mut places: Vec<(u32, Range<u32>)> = Vec::new();
+    for position in runs.iter().flat_map(|run| run.start..run.start + run.rows) {
+        let (block, offset) = (blocks[(position / block_tokens) as usize], position % block_tokens);
+        match places.last_mut() {
+            Some((last, rows)) if *last == block && rows.end == offset => rows.end += 1,
+            _ => places.push((block, offset..offset + 1)),
+        }
+    }
+    places
+}
+
+/// 50 positions of which the window group holds the last 19 and a few more, with a removal before them.
+fn sequence() -> SavedSequence {
+    SavedSequence {
+        tokens: (0..63).collect(),
+        removed: Vec::from([Range { start: 4, end: 16 }]),
+        length: 50,
+        runs: vec![
+            vec![
+                RowRun { start: 0, rows: 4, rope_offset: 0 },
+                RowRun { start: 4, rows: 30, rope_offset: 12 },
+                RowRun { start: 34, rows: 16, rope_offset: 0 },
+            ],
+            vec![RowRun { start: 30, rows: 20, rope_offset: 0 }],
+        ],
+        host: br#"{"messages":[]}"#.to_vec(),
+    }
+}
+
+fn arena(spec: &KvSpec, blocks: &[Vec<u32>]) -> Box<dyn KvArena> {
+    let mut arena = NullBackend::new().kv_arena(spec, KvMemory::default()).unwrap();
+    for (group, blocks) in blocks.iter().enumerate() {
+        blocks.iter().for_each(|&block| arena.commit(group, block).unwrap());
+    }
+    arena
+}
+
+fn source() -> (Box<dyn KvArena>, RowSource) {
+    let (spec, saved) = (spec(16), sequence());
+    let blocks = vec![vec![5, 1, 7, 2], vec![0, 3, 6, 4]];
+    let mut arena = arena(&spec, &blocks);
+    let places: Vec<_> =
+        blocks.iter().zip(&saved.runs).map(|(blocks, runs)| places(16, blocks, runs)).collect();
+    for (group, places) in places.iter().enumerate() {
+        let mut positions = saved.runs[group].iter().flat_map(|run| run.start..run.start + run.rows);
+        for (block, rows) in places {
+            for row in rows.clone() {
+                let token = token_at(group, positions.next().unwrap());
+                let mut bytes = vec![0; spec.groups[group].row_bytes(KvSide::V) as usize];
+                bytes[..4].copy_from_slice(&(token + 1).to_le_bytes());
+                let place =
+                    KvRows { group, layer_index: 0, side: KvSide::V, block: *block, rows: row..row + 1 };
+                arena.write_rows(&place, &bytes).unwrap();
+            }
+        }
+    }
+    (arena, RowSource { saved, places })
+}
+
+fn saved_file(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let path = folder.join("a.session");
+    let (arena, source) = source();
+    let length = save(&path, IDENTITY, &*arena, &[source]).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!(bytes.len() as u64, length);
+    (path, bytes)
+}
+
+/// The reason why bytes are refused, by `open` or by `check`.
+fn refusal(bytes: &[u8], identity: SessionIdentity, spec: &KvSpec) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.session");
+    fs::write(&path, bytes).unwrap();
+    match SessionFile::open(&path).and_then(|file| file.check(identity, spec)) {
+        Ok(()) => "accepted".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Puts both sums right after a change, as somebody who means harm would.
+fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize + 24;
+    let sum = xxh3_64(&bytes[..header]).to_le_bytes();
+    bytes[header..header + 8].copy_from_slice(&sum);
+    let end = bytes.len() - 8;
+    let sum = xxh3_64(&bytes[..end]).to_le_bytes();
+    bytes[end..].copy_from_slice(&sum);
+    bytes
+}
+
+#[test]
+fn rows_come_back_under_another_block_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, _) = saved_file(folder.path());
+    let file = SessionFile::open(&path).unwrap();
+    let spec = spec(64);
+    file.check(IDENTITY, &spec).unwrap();
+    assert_eq!(file.sequences(), [sequence()]);
+    let blocks = vec![vec![3], vec![2]];
+    let mut arena = arena(&spec, &blocks);
+    let places: Vec<_> =
+        blocks.iter().zip(&sequence().runs).map(|(blocks, runs)| places(64, blocks, runs)).collect();
+    file.read_rows(0, &mut *arena, &places).unwrap();
+    for (group, block) in [(0, 3), (1, 2)] {
+        for position in sequence().runs[group].iter().flat_map(|run| run.start..run.start + run.rows) {
+            let mut row = vec![0; spec.groups[group].row_bytes(KvSide::V) as usize];
+            let rows = position..position + 1;
+            arena
+                .read_rows(&KvRows { group, layer_index: 0, side: KvSide::V, block, rows }, &mut row)
+                .unwrap();
+            assert_eq!(row[..4], (token_at(group, position) + 1).to_le_bytes(), "group {group}, {position}");
+        }
+    }
+}
+
+#[test]
+fn no_flipped_bit_and_no_cut_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = saved_file(folder.path());
+    assert_eq!(refusal(&bytes, IDENTITY, &spec(16)), "accepted");
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert_ne!(refusal(&flipped, IDENTITY, &spec(16)), "accepted", "byte {at}");
+    }
+    for length in 0..bytes.len() {
+        assert_ne!(refusal(&bytes[..length], IDENTITY, &spec(16)), "accepted", "{length} bytes");
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = saved_file(folder.path());
+    let with = |at: usize, new: &[u8]| {
+        let mut changed = bytes.clone();
+        changed[at..at + new.len()].copy_from_slice(new);
+        changed
+    };
+    let reason = |bytes: &[u8]| refusal(bytes, IDENTITY, &spec(16));
+    assert_eq!(reason(b"GGUF and more bytes than a front"), "it is not a session file");
+    assert_eq!(reason(b""), "it is not a session file");
+    assert_eq!(reason(&with(8, &[2])), "it is of version 2, this build reads version 1");
+    let length = bytes.len();
+    assert_eq!(reason(&bytes[..length - 1]), format!("it is truncated: {} bytes of {length}", length - 1));
+    assert_eq!(reason(&[&bytes[..], b"abc"].concat()), "3 bytes follow its end");
+    assert_eq!(reason(&with(30, &[99])), "it is damaged: the sum over its header does not match");
+    assert_eq!(
+        reason(&with(length - 20, &[99])),
+        "it is damaged: the sum over the whole file does not match"
+    );
+    let other = SessionIdentity { model: 8, ..IDENTITY };
+    assert!(refusal(&bytes, other, &spec(16)).contains("another model"));
+    let other = SessionIdentity { template: 0, ..IDENTITY };
+    assert_eq!(refusal(&bytes, other, &spec(16)), "it was made with another chat template");
+    let mut stored = spec(16);
+    stored.groups[1].k_format = KvFormat::F32;
+    let text = "its rows are stored as f16 and f32, this cache holds f32 and f32 (--cache-type-k and --cache-type-v choose)";
+    assert_eq!(refusal(&bytes, IDENTITY, &stored), text);
+    let mut wider = spec(16);
+    wider.groups[0].k_dim = 4;
+    assert_eq!(refusal(&bytes, IDENTITY, &wider), "its layers are not those of this model");
+}
+
+#[test]
+fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
+    let folder = tempfile::tempdir().unwrap();
+    type Change = fn(&mut SavedSequence);
+    let changes: [(Change, &str); 9] = [
+        (|sequence| sequence.removed[0].end = 64, "removed tokens 4..64"),
+        (|sequence| sequence.removed[0] = 4..4, "removed tokens 4..4"),
+        (|sequence| sequence.removed.push(5..20), "removed tokens 5..20"),
+        (|sequence| sequence.length = 52, "52 rows of 63 tokens"),
+        (|sequence| sequence.runs[0][1].rows = 31, "rows from 34 on"),
+        (|sequence| sequence.runs[0][2].rows = 17, "rows from 34 on"),
+        (|sequence| sequence.runs[0].truncate(2), "34 rows of 50 positions"),
+        (
+            |sequence| sequence.runs[1][0] = RowRun { start: 32, rows: 18, rope_offset: 0 },
+            "18 rows of 50 positions",
+        ),
+        (|sequence| sequence.runs.truncate(1), "rows of 1 groups"),
+    ];
+    for (change, words) in changes {
+        let mut sequence = sequence();
+        change(&mut sequence);
+        let header = super::header::Header::new(IDENTITY, &spec(16), vec![sequence]).encode();
+        let mut bytes = save::MAGIC.to_vec();
+        bytes.extend(SESSION_VERSION.to_le_bytes());
+        bytes.extend((header.len() as u32).to_le_bytes());
+        bytes.extend((24 + header.len() as u64 + 16).to_le_bytes());
+        bytes.extend(&header);
+        bytes.extend([0; 16]);
+        let reason = refusal(&resummed(bytes), IDENTITY, &spec(16));
+        assert_eq!(reason, format!("it contradicts itself: {words}"));
+    }
+    let (_, bytes) = saved_file(folder.path());
+    // A count that the file cannot hold takes no memory.
+    let mut huge = bytes;
+    huge[24 + 32..24 + 36].copy_from_slice(&u32::MAX.to_le_bytes());
+    assert!(refusal(&resummed(huge), IDENTITY, &spec(16)).contains("contradicts"));
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_the_old_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, bytes) = saved_file(folder.path());
+    let (arena, mut source) = source();
+    // A block that is not committed: the null arena panics, as a bug would.
+    source.places[0][0].0 = 6;
+    let result =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| save(&path, IDENTITY, &*arena, &[source])));
+    assert!(result.is_err());
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["a.session"], "nothing is left beside it");
+    let missing = folder.path().join("no/such/a.session");
+    let (arena, good) = self::source();
+    assert!(matches!(save(&missing, IDENTITY, &*arena, &[good]), Err(SessionError::Io { .. })));
+}
+
+#[test]
+fn several_sequences_and_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    let (arena, first) = source();
+    let empty = SavedSequence { runs: vec![Vec::new(), Vec::new()], ..SavedSequence::default() };
+    let empty = RowSource { saved: empty, places: vec![Vec::new(), Vec::new()] };
+    save(&path, IDENTITY, &*arena, &[empty.clone(), first.clone(), empty]).unwrap();
+    let file = SessionFile::open(&path).unwrap();
+    file.check(IDENTITY, &spec(16)).unwrap();
+    assert_eq!(file.sequences()[1], first.saved);
+    save(&path, IDENTITY, &*arena, &[]).unwrap();
+    assert!(SessionFile::open(&path).unwrap().sequences().is_empty());
+}

@@ -1,0 +1,311 @@
+use minfer_graph::NullBackend;
+
+use super::*;
+use crate::EngineConfig;
+use crate::event::{FinishReason, Usage};
+use crate::kv::session::SessionError;
+use crate::request::{ContextShift, Request};
+use crate::session::SessionId;
+use crate::test_model::{Answer, Bench, Shape, eloquent, greedy};
+
+const ID: SessionId = SessionId(1);
+const KEEP: u32 = 5;
+
+/// A context of `n_ctx` tokens and so many blocks of 16 positions.
+fn bench(n_ctx: usize, blocks: u32) -> Bench {
+    let mut bench = bench_on(&eloquent(), n_ctx, blocks);
+    bench.worker.open_session(ID);
+    bench
+}
+
+fn bench_on(backend: &NullBackend, n_ctx: usize, blocks: u32) -> Bench {
+    let config = EngineConfig { n_ctx, ..Shape::default().config };
+    Bench::new(backend, Shape { config, blocks, ..Shape::default() })
+}
+
+/// A request of a conversation for a few tokens, which never ends early.
+fn turn(prompt: &[u32], tokens: u32) -> Request {
+    Request { session: Some(ID), max_tokens: Some(tokens), ignore_eos: true, ..greedy(prompt) }
+}
+
+fn shifting(request: Request) -> Request {
+    Request { context_shift: Some(ContextShift { keep: KEEP }), ..request }
+}
+
+/// The same tokens asked for alone, in a store of its own.
+fn alone(prompt: &[u32], tokens: u32) -> Vec<u32> {
+    let request = Request { session: None, ..turn(prompt, tokens) };
+    bench_on(&eloquent(), 2048, 256).answer(request).ids()
+}
+
+/// The tokens of a conversation whose rows are left, and the one that is pending.
+fn left(bench: &Bench) -> Vec<u32> {
+    let session = &bench.worker.sessions[&ID];
+    let gone = |index: usize| session.history.removed().iter().any(|range| range.contains(&(index as u32)));
+    let tokens = session.history.tokens.iter().enumerate();
+    tokens.filter(|(index, _)| !gone(*index)).map(|(_, &token)| token).collect()
+}
+
+#[test]
+fn each_turn_feeds_only_what_is_new() {
+    let mut bench = bench(128, 64);
+    let mut tokens: Vec<u32> = (10..30).collect();
+    let mut fed = 0;
+    for turn_number in 0..4 {
+        let answer = bench.answer(turn(&tokens, 5));
+        assert_eq!(answer.ids(), alone(&tokens, 5));
+        let cached = if turn_number == 0 { 0 } else { tokens.len() as u32 - 4 };
+        let usage = Usage { prompt: tokens.len() as u32, completion: 5, cached, removed: 0 };
+        assert_eq!(answer.finished().usage, usage);
+        // The last token of an answer is fed with the next turn.
+        fed += u64::from(usage.prompt - usage.cached) + 4;
+        assert_eq!(bench.stats().tokens_fed, fed);
+        tokens.extend(answer.ids());
+        tokens.extend([50 + turn_number, 60, 61]);
+    }
+    bench.worker.close_session(ID);
+    bench.assert_idle();
+}
+
+#[test]
+fn a_prompt_that_parts_from_the_conversation_rewinds_it() {
+    let mut bench = bench(128, 64);
+    let mut tokens: Vec<u32> = (10..50).collect();
+    tokens.extend(bench.answer(turn(&tokens, 5)).ids());
+    tokens[33] = 200;
+    let answer = bench.answer(turn(&tokens, 5));
+    assert_eq!(answer.finished().usage.cached, 33);
+    assert_eq!(answer.ids(), alone(&tokens, 5));
+    let shorter = &tokens[..20];
+    let answer = bench.answer(turn(shorter, 5));
+    assert_eq!(answer.finished().usage.cached, 19, "the last token is always fed");
+    assert_eq!(answer.ids(), alone(shorter, 5));
+}
+
+#[test]
+fn twenty_turns_past_the_context_feed_only_their_own_tokens() {
+    let mut bench = bench(64, 64);
+    let mut tokens: Vec<u32> = (10..10 + KEEP).collect();
+    let mut shifts = 0;
+    for number in 0..30u32 {
+        tokens.extend((0..7).map(|index| 100 + number + index));
+        let before = bench.stats().tokens_fed;
+        let answer = bench.answer(shifting(turn(&tokens, 6)));
+        let usage = answer.finished().usage;
+        let new = if number == 0 { KEEP + 7 } else { 8 };
+        assert_eq!(usage.prompt - usage.cached, new, "turn {number}");
+        assert_eq!(bench.stats().tokens_fed - before, u64::from(new) + 5, "turn {number}");
+        tokens.extend(answer.ids());
+        let left = left(&bench);
+        assert_eq!(left[..KEEP as usize], tokens[..KEEP as usize], "kept tokens are never forgotten");
+        assert!(left.len() <= 65 && tokens.ends_with(&left[KEEP as usize..]));
+        assert_eq!(usage.removed as usize, tokens.len() - left.len());
+        // A turn in which nothing was forgotten answers what the tokens that are left are answered alone.
+        if bench.stats().shifts == shifts {
+            let (prompt, said) = left.split_at(left.len() - 6);
+            assert_eq!(alone(prompt, 6), said);
+        }
+        shifts = bench.stats().shifts;
+    }
+    assert!(shifts >= 5, "{shifts}");
+}
+
+#[test]
+fn a_generation_goes_on_past_the_context_alone_too() {
+    let mut bench = bench(64, 64);
+    let request = Request { session: None, ..shifting(turn(&[7; 20], 500)) };
+    let answer = bench.answer(request);
+    assert_eq!((answer.ids().len(), &answer.finished().reason), (500, &FinishReason::Length));
+    assert!(answer.finished().usage.removed > 400);
+    bench.assert_idle();
+}
+
+#[test]
+fn what_has_no_room_is_refused_with_numbers_and_the_conversation_stays() {
+    let mut bench = bench(64, 64);
+    let mut tokens: Vec<u32> = (10..40).collect();
+    tokens.extend(bench.answer(turn(&tokens, 10)).ids());
+    let before = bench.worker.session_info(ID);
+    let long: Vec<u32> = tokens.iter().copied().chain(100..130).collect();
+    let refusal = bench.answer(turn(&long, 5));
+    let error = EngineError::ExceedsContext { n_prompt_tokens: 70, n_new_tokens: 31, n_ctx: 64 };
+    assert_eq!(refusal.last(), &Event::Failed(error));
+    let longer: Vec<u32> = tokens.iter().copied().chain(100..159).collect();
+    let refusal = bench.answer(shifting(turn(&longer, 5)));
+    assert!(matches!(refusal.last(), Event::Failed(EngineError::ExceedsContext { n_new_tokens: 60, .. })));
+    assert_eq!(bench.worker.session_info(ID), before);
+    assert_eq!(bench.answer(shifting(turn(&long, 5))).ids().len(), 5);
+    let keep = Request { context_shift: Some(ContextShift { keep: 63 }), ..turn(&tokens, 5) };
+    assert!(bench.submit(keep).unwrap_err().to_string().contains("63 tokens that are never forgotten"));
+    bench.worker.close_session(ID);
+    assert_eq!(bench.answer(turn(&tokens, 5)).last(), &Event::Failed(EngineError::NoSession));
+    bench.assert_idle();
+}
+
+#[test]
+fn a_failed_or_cancelled_turn_leaves_the_rows_of_those_before() {
+    let mut bench = bench(128, 64);
+    let mut tokens: Vec<u32> = (10..30).collect();
+    tokens.extend(bench.answer(turn(&tokens, 5)).ids());
+    tokens.extend([90, 91, 92]);
+    bench.backend.fail_run(1);
+    let failed = bench.answer(turn(&tokens, 5));
+    assert!(matches!(failed.last(), Event::Failed(EngineError::Forward(_))));
+    let answer = bench.answer(turn(&tokens, 5));
+    assert_eq!(answer.finished().usage.cached, 24);
+    assert_eq!(answer.ids(), alone(&tokens, 5));
+    let (id, events) = bench.submit(turn(&tokens, 50)).unwrap();
+    (0..4).for_each(|_| assert!(bench.worker.step()));
+    bench.worker.cancel(id);
+    assert_eq!(Answer::of(&events).last(), &Event::Cancelled);
+    let answer = bench.answer(turn(&tokens, 5));
+    assert_eq!(answer.finished().usage.cached, 27, "all but the last token");
+    assert_eq!(answer.ids(), alone(&tokens, 5));
+}
+
+#[test]
+fn turns_of_one_conversation_come_one_after_the_other() {
+    let mut bench = bench(128, 64);
+    let (_, first) = bench.submit(turn(&[10; 12], 5)).unwrap();
+    let (_, second) = bench.submit(turn(&[10; 12], 5)).unwrap();
+    bench.worker.step();
+    assert_eq!((bench.stats().running, bench.stats().waiting), (1, 1));
+    bench.drain();
+    let (first, second) = (Answer::of(&first), Answer::of(&second));
+    assert_eq!(first.ids(), second.ids());
+    assert_eq!(second.finished().usage.cached, 11);
+}
+
+#[test]
+fn an_idle_conversation_gives_its_cells_to_others_and_goes_on_the_same() {
+    for shifted in [false, true] {
+        // A shifted sequence may leave parts of two blocks empty.
+        let mut bench = bench(64, if shifted { 6 } else { 4 });
+        let mut tokens: Vec<u32> = (10..40).collect();
+        let length = if shifted { 60 } else { 20 };
+        tokens.extend(bench.answer(shifting(turn(&tokens, length))).ids());
+        tokens.extend([90, 91, 92]);
+        let mut undisturbed = self::bench(64, 64);
+        let mut same: Vec<u32> = (10..40).collect();
+        same.extend(undisturbed.answer(shifting(turn(&same, length))).ids());
+        same.extend([90, 91, 92]);
+        assert_eq!(tokens, same);
+        // Three blocks for somebody else.
+        let other = Request { session: None, ..turn(&[3; 40], 8) };
+        assert_eq!(bench.answer(other).ids(), alone(&[3; 40], 8));
+        assert_eq!(bench.worker.session_info(ID).unwrap().removed > 0, shifted);
+        let (answer, expected) =
+            (bench.answer(shifting(turn(&tokens, 5))), undisturbed.answer(shifting(turn(&same, 5))));
+        assert_eq!(answer.ids(), expected.ids(), "shifted: {shifted}");
+        if shifted {
+            assert_eq!(answer.finished().usage, expected.finished().usage, "nothing was computed again");
+        }
+        bench.worker.close_session(ID);
+        bench.assert_idle();
+    }
+}
+
+#[test]
+fn a_shifted_sequence_is_not_recomputed_when_it_is_preempted() {
+    let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 150)) };
+    let expected: Vec<_> = (1..4).map(|seed| bench(64, 64).answer(long(seed)).ids()).collect();
+    let mut tight = bench(64, 7);
+    let events: Vec<_> = (1..4).map(|seed| tight.submit(long(seed)).unwrap().1).collect();
+    tight.drain();
+    let crowded: Vec<_> = events.iter().map(|events| Answer::of(events).ids()).collect();
+    assert!(tight.stats().preemptions > 0);
+    assert_eq!(crowded, expected);
+    tight.assert_idle();
+}
+
+#[test]
+fn a_saved_conversation_goes_on_elsewhere_as_if_it_had_never_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    for shifted in [false, true] {
+        let mut bench = bench(64, 64);
+        let mut tokens: Vec<u32> = (10..40).collect();
+        tokens.extend(bench.answer(shifting(turn(&tokens, if shifted { 90 } else { 9 }))).ids());
+        bench.worker.save_session(ID, &path, b"host".to_vec()).unwrap();
+        tokens.extend([90, 91, 92]);
+        let expected = bench.answer(shifting(turn(&tokens, 9)));
+        let mut elsewhere = bench_on(&eloquent(), 64, 128);
+        assert_eq!(elsewhere.worker.load_session(ID, &path).unwrap(), b"host");
+        let answer = elsewhere.answer(shifting(turn(&tokens, 9)));
+        assert_eq!(answer.ids(), expected.ids());
+        assert_eq!(answer.finished().usage, expected.finished().usage);
+        assert_eq!(elsewhere.stats().tokens_fed, 3 + 1 + 8, "the pending token and what is new");
+        elsewhere.worker.close_session(ID);
+        elsewhere.assert_idle();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    let mut bench = bench(64, 64);
+    let tokens: Vec<u32> = (10..50).collect();
+    bench.answer(turn(&tokens, 9));
+    assert!(matches!(
+        bench.worker.save_session(SessionId(9), &path, Vec::new()),
+        Err(SessionError::NoSession)
+    ));
+    let (_, events) = bench.submit(turn(&tokens, 9)).unwrap();
+    bench.worker.step();
+    assert!(matches!(bench.worker.save_session(ID, &path, Vec::new()), Err(SessionError::Busy)));
+    bench.drain();
+    drop(events);
+    bench.worker.save_session(ID, &path, Vec::new()).unwrap();
+    let refused = |bench: &mut Bench| bench.worker.load_session(SessionId(2), &path).unwrap_err().to_string();
+    let mut small = bench_on(&eloquent(), 32, 64);
+    assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32 (--n-ctx)");
+    small.assert_idle();
+    let mut full = bench_on(&eloquent(), 64, 8);
+    let _running = full.submit(Request { session: None, ..turn(&[1; 60], 4) }).unwrap();
+    let _also = full.submit(Request { session: None, ..turn(&[2; 60], 4) }).unwrap();
+    (0..11).for_each(|_| assert!(full.worker.step()));
+    assert!(refused(&mut full).contains("blocks"), "{}", refused(&mut full));
+    full.backend.refuse_allocation(1);
+    full.drain();
+    assert!(full.worker.sessions.is_empty());
+}
+
+#[test]
+fn a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
+    let mut bench = bench(128, 64);
+    let (_, _long) = bench.submit(Request { session: None, ..turn(&[1; 120], 2) }).unwrap();
+    let (_, short) = bench.submit(Request { session: None, ..turn(&[2; 3], 1) }).unwrap();
+    (0..3).for_each(|_| assert!(bench.worker.step()));
+    assert!(matches!(Answer::of(&short).last(), Event::Finished(_)));
+}
+
+#[test]
+fn requests_that_begin_alike_compute_their_beginning_once() {
+    let config = EngineConfig { n_slots: 8, n_batch: 16, queue: 20, ..Shape::default().config };
+    let mut bench = Bench::new(&eloquent(), Shape { config, ..Shape::default() });
+    let system: Vec<u32> = (10..80).collect();
+    let prompts: Vec<Vec<u32>> =
+        (0..8).map(|user| system.iter().copied().chain([200 + user, 7, 8]).collect()).collect();
+    let request = |prompt: &[u32]| Request { session: None, ..turn(prompt, 4) };
+    let events: Vec<_> = prompts.iter().map(|prompt| bench.submit(request(prompt)).unwrap().1).collect();
+    let mut most_shared = 0;
+    while bench.worker.has_work() && bench.worker.step() {
+        most_shared = most_shared.max(bench.stats().kv.blocks_shared);
+    }
+    for (prompt, events) in prompts.iter().zip(&events) {
+        assert_eq!(Answer::of(events).ids(), alone(prompt, 4));
+    }
+    // The whole beginning once, then for each request its own three tokens and three of the four that it generates.
+    assert_eq!(bench.stats().tokens_fed, 70 + 8 * (3 + 3));
+    assert_eq!(bench.stats().reused_tokens, 7 * 70);
+    assert!(most_shared >= 2 * 4, "four whole blocks of two groups: {most_shared}");
+    // Later requests find it too, those of another salt do not.
+    let again = bench.answer(request(&prompts[3]));
+    assert_eq!(again.finished().usage.cached, 72);
+    let salted = bench.answer(Request { salt: Some(1), ..request(&prompts[3]) });
+    assert_eq!((salted.finished().usage.cached, salted.ids()), (0, again.ids()));
+    let alone = bench.answer(Request { reuse: false, ..request(&prompts[3]) });
+    assert_eq!((alone.finished().usage.cached, alone.ids()), (0, again.ids()));
+    bench.assert_idle();
+}
