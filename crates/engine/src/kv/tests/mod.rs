@@ -3,6 +3,7 @@
 mod arena;
 mod check;
 mod model;
+mod moves;
 mod property;
 mod reuse;
 mod units;

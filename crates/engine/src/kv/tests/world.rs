@@ -237,7 +237,7 @@ impl World {
     }
 
     /// The bytes of every row, by group and position.
-    fn read(&self, id: SequenceId) -> Vec<Vec<Vec<u8>>> {
+    pub(super) fn read(&self, id: SequenceId) -> Vec<Vec<Vec<u8>>> {
         let group = |group: usize| {
             let row = |run: &KvRun, row: u32| {
                 let mut bytes = buffer(u32::from(run.block != EVICTED));
@@ -253,7 +253,7 @@ impl World {
         (0..self.store.groups()).map(group).collect()
     }
 
-    fn fill(&mut self, id: SequenceId, rows: &[Vec<Vec<u8>>]) {
+    pub(super) fn fill(&mut self, id: SequenceId, rows: &[Vec<Vec<u8>>]) {
         for (group, rows) in rows.iter().enumerate() {
             for run in self.store.rows(group, id).iter().filter(|run| run.block != EVICTED) {
                 let bytes = rows[run.start as usize..run.end() as usize].concat();
