@@ -122,6 +122,27 @@ const MUTATIONS: &[Mutation] = &[
         test: MODELS,
     },
     Mutation {
+        name: "kv: the sum of a session file is not checked",
+        file: "crates/engine/src/kv/session/file.rs",
+        line: "if u64::from_le_bytes(written) != sum.digest() {",
+        broken: "if written.is_empty() {",
+        test: KV,
+    },
+    Mutation {
+        name: "kv: rows that follow what was forgotten stand for another beginning",
+        file: "crates/engine/src/history.rs",
+        line: "if equal >= forgotten { equal as u32 } else { 0 }",
+        broken: "if equal >= forgotten { equal as u32 } else { equal as u32 }",
+        test: &["--package", "minfer-engine", "--lib", "history"],
+    },
+    Mutation {
+        name: "kv: a preempted sequence that has forgotten is computed again",
+        file: "crates/engine/src/worker/room.rs",
+        line: "        let kv = sequence.kv();\n        if sequence.history.removed().is_empty() {",
+        broken: "        let kv = sequence.kv();\n        if sequence.fed > 0 {",
+        test: &["--package", "minfer-engine", "--lib", "worker"],
+    },
+    Mutation {
         name: "kv: an owner is not counted",
         file: "crates/engine/src/kv/store.rs",
         line: "table.blocks().into_iter().for_each(|block| group.pool.share(block));",

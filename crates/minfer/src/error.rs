@@ -75,6 +75,11 @@ pub enum LoadError {
     /// A setting of zero where at least one is needed.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
+    /// A context shift of rows that know their absolute place.
+    #[error(
+        "the positions of this model are learned, so rows cannot be moved to others: --context-shift has no place here"
+    )]
+    LearnedPositions,
     /// What is asked for does not fit into memory. Nothing was taken.
     #[error("not enough memory: {refused}{advice}")]
     Memory {

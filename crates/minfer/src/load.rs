@@ -123,6 +123,7 @@ impl Loaded {
     pub fn new(machine: &Machine, file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
+        check_shift(&model, options)?;
         let kept = machine.backend().weight_bytes(&model.program);
         let wanted_n_ctx = wanted_context(&model, options)?;
         // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
@@ -197,6 +198,11 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
         Some((name, _)) => Err(LoadError::Zero(name)),
         None => Ok(()),
     }
+}
+
+fn check_shift(model: &Model, options: &LoadOptions) -> Result<(), LoadError> {
+    let learned = model.program.input_positions() != u32::MAX;
+    if options.context_shift && learned { Err(LoadError::LearnedPositions) } else { Ok(()) }
 }
 
 fn check_vocabulary(file: &ModelFile, model: &Model, tokenizer: &Tokenizer) -> Result<(), LoadError> {

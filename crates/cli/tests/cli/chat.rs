@@ -161,6 +161,9 @@ fn a_context_shift_goes_on_where_the_context_ends() {
     assert!(last["removed_tokens"].as_u64().unwrap() > 0, "{last}");
     let most = turns[1]["fed_tokens"].as_u64().unwrap() + 8;
     assert!(turns.iter().skip(1).all(|turn| turn["fed_tokens"].as_u64().unwrap() <= most), "{turns:?}");
+    let learned = Place::with(Family::Gpt2);
+    let error = chat(&learned, &["--context-shift"], "one\n").last_error();
+    assert!(error.contains("--context-shift has no place here"), "{error}");
     let error = chat(&place, &["-c", "32", "--context-shift", "--keep", "32"], "one\n").last_error();
     assert!(error.contains("32 tokens that are never forgotten leave no room"), "{error}");
 }
