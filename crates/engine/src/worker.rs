@@ -240,8 +240,10 @@ impl Worker {
     fn advance(&mut self, piece: &Piece, outcome: Outcome) {
         let sequence = &mut self.running[piece.sequence];
         let kv = sequence.kv();
+        // After a shift a window may reach back into the kept tokens.
+        let anchors = sequence.context_shift.map_or(0, |shift| shift.keep);
         self.store.publish(kv);
-        self.store.evict_window(self.model.arena(), kv, 0);
+        self.store.evict_window(self.model.arena(), kv, anchors);
         sequence.advance(piece.tokens, outcome.rows);
         let ending = match outcome.chosen {
             Some(Ok(chosen)) => {

@@ -1,0 +1,216 @@
+//! Conversations on real arithmetic: rows that were reused, shared, saved and restored, given up and computed again, or kept by a
+//! context shift give the same bits as rows that were computed alone.
+
+use std::path::Path;
+
+use minfer::cpu::Isa;
+use minfer::engine::event::{Finished, Token};
+use minfer::engine::{ContextShift, Engine, Event, Events, Request, SamplingParams};
+use minfer::graph::KvLayout;
+use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer_testkit::synthetic::{self, Family};
+
+/// Tokens of every answer.
+const ANSWER: u32 = 6;
+
+/// How an engine is made.
+#[derive(Clone, Copy)]
+struct Way {
+    n_ctx: u32,
+    n_batch: u32,
+    threads: usize,
+    isa: Isa,
+    layout: KvLayout,
+    block_tokens: u32,
+    kv_memory: Option<u64>,
+    context_shift: bool,
+}
+
+impl Way {
+    fn plain(n_ctx: u32) -> Way {
+        Way {
+            n_ctx,
+            n_batch: 256,
+            threads: 2,
+            isa: Isa::best(),
+            layout: KvLayout::LaneMajor,
+            block_tokens: 64,
+            kv_memory: None,
+            context_shift: false,
+        }
+    }
+
+    fn engine(self, file: &ModelFile) -> Engine {
+        let machine =
+            MachineOptions { threads: Some(self.threads), isa: Some(self.isa), ..MachineOptions::default() };
+        let Way { layout, block_tokens, kv_memory, context_shift, n_batch, .. } = self;
+        let options = LoadOptions {
+            n_ctx: ContextLength::Fixed(self.n_ctx),
+            n_slots: 4,
+            n_batch,
+            kv: KvOptions { layout, block_tokens, ..KvOptions::default() },
+            kv_memory,
+            context_shift,
+            ..LoadOptions::default()
+        };
+        let machine = Machine::new(&machine).expect("a machine");
+        Loaded::new(&machine, file, &options).expect("the model loads").into_engine().expect("an engine")
+    }
+}
+
+/// An answer as ids with the bits of log-probabilities.
+type Bits = Vec<(u32, Vec<(u32, u32)>)>;
+
+fn read(events: &Events) -> (Bits, Finished) {
+    let mut bits = Bits::new();
+    loop {
+        match events.recv().expect("an event") {
+            Event::Token(Token { id, logprobs, .. }) => {
+                let top = logprobs.expect("asked for").top;
+                bits.push((id, top.iter().map(|token| (token.id, token.logprob.to_bits())).collect()));
+            }
+            Event::Finished(finished) => return (bits, finished),
+            Event::Failed(error) => panic!("{error}"),
+            Event::Cancelled => panic!("cancelled"),
+            Event::Progress(_) | Event::PromptLogprobs(_) => {}
+        }
+    }
+}
+
+fn ask(engine: &Engine, request: Request) -> (Bits, Finished) {
+    read(&engine.submit(request).expect("accepted").1)
+}
+
+fn request(prompt: &[u32]) -> Request {
+    Request {
+        max_tokens: Some(ANSWER),
+        ignore_eos: true,
+        logprobs: Some(8),
+        sampling: SamplingParams::greedy(),
+        ..Request::new(prompt.to_vec())
+    }
+}
+
+fn tokens(vocabulary: u32, count: u32, seed: u32) -> Vec<u32> {
+    (0..count).map(|index| (index * index * 7 + index * 13 + 5 + seed * 31) % vocabulary).collect()
+}
+
+/// Every way to come by a prompt's rows, `length` of them.
+fn check(name: &str, file: &ModelFile, vocabulary: u32, length: u32) {
+    let way = Way::plain(length + 64);
+    let engine = way.engine(file);
+    let prompt = tokens(vocabulary, length, 0);
+    let (expected, finished) = ask(&engine, Request { reuse: false, ..request(&prompt) });
+    assert_eq!((finished.usage.cached, expected.len()), (0, ANSWER as usize), "{name}");
+
+    // Another prompt with the same beginning, cut inside of a block.
+    let cut = length * 2 / 3 + 5;
+    let other = [&prompt[..cut as usize], &tokens(vocabulary, 9, 3)].concat();
+    ask(&engine, request(&other));
+    let (bits, finished) = ask(&engine, request(&prompt));
+    assert!(finished.usage.cached >= cut, "{name}: {} of {cut} reused", finished.usage.cached);
+    assert_eq!(bits, expected, "{name}: reused");
+
+    // Four at once: two that share, two of their own.
+    let mates = [other, tokens(vocabulary, length / 3, 1), tokens(vocabulary, length / 2, 2)];
+    let alone: Vec<Bits> =
+        mates.iter().map(|mate| ask(&engine, Request { reuse: false, ..request(mate) }).0).collect();
+    let fresh = way.engine(file);
+    let together: Vec<Events> = mates
+        .iter()
+        .chain([&prompt])
+        .map(|prompt| fresh.submit(request(prompt)).expect("accepted").1)
+        .collect();
+    let together: Vec<Bits> = together.iter().map(|events| read(events).0).collect();
+    assert_eq!(together[..3], alone, "{name}: mates");
+    assert_eq!(together[3], expected, "{name}: among mates");
+
+    restored(name, file, way, &prompt, &expected);
+}
+
+/// A conversation that is saved, and goes on in an engine of another layout, block size and context.
+fn restored(name: &str, file: &ModelFile, way: Way, prompt: &[u32], expected: &Bits) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.session");
+    let (said, rest) = prompt.split_at(prompt.len() - 20);
+    let first = way.engine(file);
+    let session = Some(first.open_session().expect("an engine"));
+    ask(&first, Request { session, max_tokens: Some(0), ..request(said) });
+    first.save_session(session.expect("opened"), &path, Vec::new()).expect("saved");
+    for (layout, block_tokens) in [(KvLayout::HeadMajor, 16), (KvLayout::SeqMajor, 128)] {
+        let elsewhere = Way { layout, block_tokens, n_ctx: way.n_ctx + 100, threads: 1, ..way }.engine(file);
+        let (session, _) = elsewhere.load_session(&path).expect("loaded");
+        let (bits, finished) = ask(&elsewhere, Request { session: Some(session), ..request(prompt) });
+        assert_eq!(finished.usage.cached as usize, said.len(), "{name}: nothing is computed again");
+        assert_eq!(elsewhere.stats().tokens_fed, (rest.len() + ANSWER as usize - 1) as u64);
+        assert_eq!(&bits, expected, "{name}: restored as {layout}, blocks of {block_tokens}");
+    }
+}
+
+fn synthetic_file(family: Family) -> ModelFile {
+    let mut model: synthetic::ModelFile = family.model();
+    model.set_context_length(2048);
+    ModelFile::from_bytes(model.to_bytes()).expect("a sound file")
+}
+
+#[test]
+fn rows_are_the_same_however_they_are_come_by() {
+    for family in [Family::Llama, Family::Qwen2, Family::Gemma3] {
+        check(&format!("{family:?}"), &synthetic_file(family), 250, 300);
+    }
+}
+
+#[test]
+fn real_models_too() {
+    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
+        println!("skipped: MINFER_TEST_MODELS does not name a folder of models");
+        return;
+    };
+    // Gemma's window has 512 positions.
+    for (name, length) in [("smollm2-135m-instruct-q4_1", 200), ("gemma3-270m-q4_k_m", 600)] {
+        let path = Path::new(&folder).join(format!("{name}.gguf"));
+        check(name, &ModelFile::open(&path).expect("the test model"), 40_000, length);
+    }
+}
+
+#[test]
+fn a_sequence_that_gave_its_memory_to_an_older_one_says_the_same() {
+    let file = synthetic_file(Family::Qwen2);
+    let roomy = Way::plain(256);
+    let prompts: Vec<Vec<u32>> = (0..4).map(|seed| tokens(250, 60, seed)).collect();
+    let long = |prompt: &[u32]| Request { max_tokens: Some(150), reuse: false, ..request(prompt) };
+    let engine = roomy.engine(&file);
+    let alone: Vec<Bits> = prompts.iter().map(|prompt| ask(&engine, long(prompt)).0).collect();
+    let one = engine.stats().kv_reserved_bytes / 4;
+    let tight = Way { kv_memory: Some(2 * one), ..roomy }.engine(&file);
+    let events: Vec<Events> =
+        prompts.iter().map(|prompt| tight.submit(long(prompt)).expect("accepted").1).collect();
+    let crowded: Vec<Bits> = events.iter().map(|events| read(events).0).collect();
+    assert!(tight.stats().preemptions > 0);
+    assert_eq!(crowded, alone);
+}
+
+#[test]
+fn a_shifted_conversation_has_one_answer_too() {
+    for family in [Family::Llama, Family::Gemma3] {
+        let file = synthetic_file(family);
+        let plain = Way { context_shift: true, ..Way::plain(128) };
+        let long = Request {
+            max_tokens: Some(400),
+            context_shift: Some(ContextShift { keep: 9 }),
+            ..request(&tokens(250, 70, 0))
+        };
+        let engine = plain.engine(&file);
+        let (expected, finished) = ask(&engine, long.clone());
+        assert!(engine.stats().shifts >= 5 && finished.usage.removed > 200);
+        let others = [
+            Way { threads: 1, ..plain },
+            Way { threads: 3, block_tokens: 16, layout: KvLayout::SeqMajor, ..plain },
+            Way { isa: Isa::Scalar, layout: KvLayout::HeadMajor, ..plain },
+            Way { n_batch: 7, block_tokens: 32, ..plain },
+        ];
+        for way in others {
+            assert_eq!(ask(&way.engine(&file), long.clone()).0, expected, "{family:?}");
+        }
+    }
+}
