@@ -134,9 +134,9 @@ fn restored(name: &str, file: &ModelFile, way: Way, prompt: &[u32], expected: &B
     let path = folder.path().join("a.session");
     let (said, rest) = prompt.split_at(prompt.len() - 20);
     let first = way.engine(file);
-    let session = Some(first.open_session().expect("an engine"));
-    ask(&first, Request { session, max_tokens: Some(0), ..request(said) });
-    first.save_session(session.expect("opened"), &path, Vec::new()).expect("saved");
+    let session = first.open_session().expect("an engine");
+    ask(&first, Request { session: Some(session), max_tokens: Some(0), ..request(said) });
+    first.save_session(session, &path, Vec::new()).expect("saved");
     for (layout, block_tokens) in [(KvLayout::HeadMajor, 16), (KvLayout::SeqMajor, 128)] {
         let elsewhere = Way { layout, block_tokens, n_ctx: way.n_ctx + 100, threads: 1, ..way }.engine(file);
         let (session, _) = elsewhere.load_session(&path).expect("loaded");
