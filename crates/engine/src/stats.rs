@@ -18,6 +18,8 @@ pub struct EngineStats {
     pub cancelled: u64,
     /// Sequences that gave their memory to older ones and are fed again.
     pub preemptions: u64,
+    /// Sequences and conversations whose rows were copied to the host's memory, because they cannot be computed again.
+    pub swaps: u64,
     /// Forwards of the body.
     pub steps: u64,
     /// Tokens fed, those fed again after a preemption included.

@@ -144,6 +144,7 @@ impl Worker {
             arena.read_rows(&rows, &mut bytes[start..])
         });
         self.store.drop_sequence(arena, kv);
+        self.counts.swaps += 1;
         read.map(|()| Swapped { shape, bytes })
     }
 
