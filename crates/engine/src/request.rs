@@ -40,7 +40,7 @@ pub struct Request {
     pub session: Option<SessionId>,
     /// Forget the oldest tokens when the context is full; without it the generation ends there.
     pub context_shift: Option<ContextShift>,
-    /// Whether rows of earlier requests may be used, and this one's be kept for later ones.
+    /// Whether rows of earlier requests may be used. They never are where predictions at positions of the prompt are wanted.
     pub reuse: bool,
     /// Requests of different salts never use each other's rows.
     pub salt: Option<u64>,

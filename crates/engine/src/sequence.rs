@@ -174,6 +174,11 @@ impl Sequence {
         self.clock.admitted.get_or_insert_with(Instant::now);
     }
 
+    /// Whether it has taken part in steps before.
+    pub(crate) fn was_admitted(&self) -> bool {
+        self.cached.is_some()
+    }
+
     /// There is room for `most` tokens after the prompt.
     pub(crate) fn set_room(&mut self, most: usize) {
         self.limit = self.limit.min(most);

@@ -169,6 +169,12 @@ impl Prepared {
         Ok(Prepared { backend, program, kv, config, rewrites, placements, plans, workspace_bytes })
     }
 
+    /// The same program over an arena of other extents: `kv` differs in its numbers of blocks only.
+    pub fn with_cache(self, kv: KvSpec, kv_memory: KvMemory) -> Prepared {
+        debug_assert!(kv.groups == self.kv.groups, "the geometry of the cache is that of the plans");
+        Prepared { kv, config: ExecutorConfig { kv_memory, ..self.config }, ..self }
+    }
+
     /// Bytes that [`load`](Self::load) takes beside weights and KV cache: both graphs' workspace and the values at their edges.
     pub fn workspace_bytes(&self) -> u64 {
         let [hidden, logits] = self.edge_bytes();

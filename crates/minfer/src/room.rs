@@ -64,9 +64,13 @@ impl Needs {
         }
         // Several sequences share what there is; one of them always has room for its whole context.
         let kv = geometry.bytes(n_ctx, options.n_slots)?.min(allowed).min(room).max(needed);
-        let prepared = geometry.prepare(machine, model, n_ctx, kv, options)?;
+        let prepared = if step_tokens(options, n_ctx) == step_tokens(options, wanted) {
+            prepared.with_cache(geometry.spec(n_ctx, options.n_slots)?, geometry.limited(kv))
+        } else {
+            geometry.prepare(machine, model, n_ctx, kv, options)?
+        };
         let workspace = prepared.workspace_bytes();
-        let n_batch = options.n_batch.min(wanted.saturating_mul(options.n_slots));
+        let n_batch = step_tokens(options, wanted);
         let bounded_by_kv_memory = allowed <= room;
         Ok(Needs { n_ctx, prepared, weights, tokenizer, workspace, kv, n_batch, bounded_by_kv_memory })
     }
@@ -219,6 +223,11 @@ impl Geometry {
         Ok((blocks.max(1) * self.block_tokens).min(most))
     }
 
+    /// How the arena takes memory, with a bound of bytes.
+    fn limited(&self, limit: u64) -> KvMemory {
+        KvMemory { limit: Some(limit), ..self.memory }
+    }
+
     fn prepare(
         &self,
         machine: &Machine,
@@ -229,14 +238,19 @@ impl Geometry {
     ) -> Result<Prepared, LoadError> {
         let config = ExecutorConfig {
             extents: Extents {
-                tokens: options.n_batch.min(n_ctx.saturating_mul(options.n_slots)),
+                tokens: step_tokens(options, n_ctx),
                 rows: options.head_rows,
                 sequences: options.n_slots,
             },
             rewrites_off: options.rewrites_off.clone(),
-            kv_memory: KvMemory { limit: Some(limit), ..self.memory },
+            kv_memory: self.limited(limit),
         };
         let kv = self.spec(n_ctx, options.n_slots)?;
         Ok(Prepared::new(machine.backend(), model.program.clone(), kv, config)?)
     }
+}
+
+/// Tokens of one forward at most: no more than there are positions.
+fn step_tokens(options: &LoadOptions, n_ctx: u32) -> u32 {
+    options.n_batch.min(n_ctx.saturating_mul(options.n_slots))
 }

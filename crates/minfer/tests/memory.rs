@@ -1,7 +1,10 @@
 //! Memory is accounted for before it is taken, once for all that a machine has loaded.
 
+mod common;
+
+use common::logits_of;
 use minfer::cpu::Isa;
-use minfer::engine::{RunnerOptions, Want};
+use minfer::engine::RunnerOptions;
 use minfer::{
     BudgetError, ContextLength, Footprint, HeldMemory, LoadError, LoadOptions, Loaded, Machine,
     MachineOptions, MemoryUse, ModelFile,
@@ -20,16 +23,6 @@ fn file(family: Family) -> ModelFile {
 fn footprint(file: &ModelFile, options: &LoadOptions) -> Footprint {
     let model = file.model(&options.model).expect("a model");
     Footprint::of(&machine(None), &model, options).expect("it fits")
-}
-
-fn logits_of(loaded: Loaded) -> Vec<u32> {
-    let mut runner = loaded.into_runner(RunnerOptions::default());
-    let sequence = runner.open();
-    let mut bits = Vec::new();
-    let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
-    let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
-    runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
-    bits
 }
 
 /// What a refusal was for, and its numbers: needed, held, at most.

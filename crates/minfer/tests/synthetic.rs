@@ -1,5 +1,8 @@
 //! Tiny models through the whole engine against recorded distributions of another program.
 
+mod common;
+
+use common::logits_of;
 use minfer::cpu::Isa;
 use minfer::engine::{RunnerOptions, Want};
 use minfer::graph::KvFormat;
@@ -63,16 +66,6 @@ fn load(file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
 fn logits(file: &ModelFile) -> Vec<u32> {
     let options = LoadOptions { n_ctx: ContextLength::AtMost(64), ..LoadOptions::default() };
     logits_of(load(file, &options).expect("the model loads"))
-}
-
-fn logits_of(loaded: Loaded) -> Vec<u32> {
-    let mut runner = loaded.into_runner(RunnerOptions::default());
-    let sequence = runner.open();
-    let mut bits = Vec::new();
-    let tokens = [3, 1, 4, 1, 5, 9, 2, 6];
-    let mut keep = |logits: &[f32]| bits.extend(logits.iter().map(|logit| logit.to_bits()));
-    runner.feed(&[(sequence, &tokens)], Want::All, |row| keep(row.logits)).expect("the model runs");
-    bits
 }
 
 #[test]

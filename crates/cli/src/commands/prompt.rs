@@ -87,8 +87,11 @@ pub(super) fn request(args: &AnswerArgs, ids: Vec<u32>, keep: u32) -> Request {
     }
 }
 
-/// The tokens that a context shift keeps: as many as were asked for, else `own`.
+/// The tokens that a context shift keeps, where there may be one: as many as were asked for, else `own`.
 pub(super) fn keep(args: &AnswerArgs, own: impl FnOnce() -> u32) -> u32 {
+    if !args.context_shift {
+        return 0;
+    }
     u32::try_from(args.keep).unwrap_or_else(|_| own())
 }
 
@@ -125,16 +128,15 @@ pub(super) fn open(engine: &Engine, path: &Path) -> Result<Option<(SessionId, Va
     if !path.try_exists().with_context(|| path.display().to_string())? {
         return Ok(None);
     }
-    let refused = |error: &SessionError| match error {
+    let advice = |error: &SessionError| match error {
         SessionError::Model | SessionError::Template | SessionError::Format { .. } | SessionError::Shape => {
             "; it is left as it is, name another file"
         }
         _ => "; it is left as it is",
     };
-    let (session, host) = engine.load_session(path).map_err(|error| {
-        let advice = refused(&error);
-        anyhow!("--session {} cannot be used: {error}{advice}", path.display())
-    })?;
+    let (session, host) = engine
+        .load_session(path)
+        .map_err(|error| anyhow!("--session {} cannot be used: {error}{}", path.display(), advice(&error)))?;
     let host = serde_json::from_slice(&host).map_err(|_| {
         anyhow!("--session {} cannot be used: it was not saved by this program", path.display())
     })?;

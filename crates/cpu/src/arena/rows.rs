@@ -50,7 +50,7 @@ fn each_unit(spec: &KvGroupSpec, rows: &KvRows, mut visit: impl FnMut(Range<usiz
         for unit in 0..strides.units {
             for (index, offset) in (rows.rows.start as usize..rows.rows.end as usize).enumerate() {
                 let stored = strides.at(head, offset, unit);
-                let canonical = index * row_bytes + head * head_bytes + strides.encoded(unit);
+                let canonical = index * row_bytes + head * head_bytes + unit * strides.unit_bytes;
                 visit(stored..stored + strides.unit_bytes, canonical..canonical + strides.unit_bytes);
             }
         }

@@ -101,29 +101,15 @@ impl Store {
         sum
     }
 
-    /// How many of new sequences with these tokens and salts fit beside `reserved` sequences that grow to their token counts: the
-    /// longest prefix of `wanted`. Cached blocks count as free, blocks that a new sequence would share with running ones as
-    /// taken already.
-    pub fn fitting<'a>(
-        &self,
-        reserved: &[(SequenceId, u32)],
-        wanted: impl Iterator<Item = (&'a [u32], Option<u64>)>,
-    ) -> usize {
-        let mut room: Vec<i64> = self.groups.iter().map(|group| i64::from(group.pool.available())).collect();
-        for &(id, tokens) in reserved {
-            for (group, room) in room.iter_mut().enumerate() {
-                *room -= i64::from(self.growth(group, id, tokens));
-            }
-        }
-        let mut fits = |(tokens, salt): (&[u32], Option<u64>)| {
-            let spared = self.spared_blocks(tokens, salt);
-            self.groups.iter().zip(&mut room).zip(spared).all(|((group, room), spared)| {
-                let blocks = (tokens.len() as u32).div_ceil(group.block_tokens);
-                *room -= i64::from(blocks - spared);
-                *room >= 0
-            })
-        };
-        wanted.take_while(|&wanted| fits(wanted)).count()
+    /// Whether a new sequence of these tokens and salt fits beside `reserved` sequences that grow to their token counts. Cached
+    /// blocks count as free, blocks that it would share with running ones as taken already.
+    pub fn has_room(&self, reserved: &[(SequenceId, u32)], tokens: &[u32], salt: Option<u64>) -> bool {
+        let spared = self.spared_blocks(tokens, salt);
+        self.groups.iter().enumerate().zip(spared).all(|((index, group), spared)| {
+            let grown: u32 = reserved.iter().map(|&(id, tokens)| self.growth(index, id, tokens)).sum();
+            let own = (tokens.len() as u32).div_ceil(group.block_tokens) - spared;
+            grown.saturating_add(own) <= group.pool.available()
+        })
     }
 
     /// Blocks that a sequence takes to grow to a token count.

@@ -7,7 +7,7 @@ use crate::EngineError;
 use crate::event::Event;
 use crate::kv::SequenceId;
 use crate::sequence::Sequence;
-use crate::session::Rows;
+use crate::session::{Rows, SessionId};
 
 /// Equal first tokens that are worth waiting for until another sequence has computed them.
 const WORTH_WAITING: usize = 32;
@@ -31,12 +31,10 @@ impl Worker {
     /// Whether nothing that a request waits for is still to come: rows of its prompt that another one computes now, or the end of
     /// its conversation's request before.
     fn is_ready(&self, sequence: &Sequence) -> bool {
-        if let Some(session) = sequence.session.and_then(|id| self.sessions.get(&id))
-            && session.user.is_some()
-        {
-            return false;
-        }
-        !self.running.iter().any(|other| computes_for(other, sequence))
+        let session = sequence.session.and_then(|id| self.sessions.get(&id));
+        let user = session.and_then(|session| session.user);
+        user.is_none_or(|user| user == sequence.id())
+            && !self.running.iter().any(|other| computes_for(other, sequence))
     }
 
     /// Whether there is room for all tokens of a waiting request beside what the running ones still need.
@@ -44,14 +42,15 @@ impl Worker {
         let running = self.running.iter();
         let reserved: Vec<_> = running.map(|sequence| (sequence.kv(), sequence.rows_wanted())).collect();
         let waiting = &self.waiting[index];
-        self.store.fitting(&reserved, std::iter::once((waiting.tokens(), waiting.salt))) == 1
+        self.store.has_room(&reserved, waiting.tokens(), waiting.salt)
     }
 
     /// A request takes part in steps from now on, with whatever rows it finds.
     fn begin(&mut self, mut sequence: Sequence) {
+        // A request that was preempted has its conversation's tokens and rows, or what is left of them.
         let started = match sequence.session {
-            Some(_) => self.resume_session(&mut sequence),
-            None => self.start(&mut sequence),
+            Some(id) if !sequence.was_admitted() => self.resume_session(id, &mut sequence),
+            _ => self.start(&mut sequence),
         };
         match started {
             Ok(()) => self.running.push(sequence),
@@ -68,19 +67,15 @@ impl Worker {
             return Ok(());
         }
         let kv = self.store.create();
-        let mut fed = 0;
-        if sequence.reuse {
-            // Without memory for a copy there is nothing to reuse, and everything is computed.
-            fed = self.store.reuse(kv, sequence.tokens(), sequence.salt);
-        }
+        let wanted = if sequence.reuse { sequence.tokens() } else { &[] };
+        let fed = self.store.reuse(kv, wanted, sequence.salt);
         self.counts.reused_tokens += u64::from(fed);
         sequence.admit(kv, fed);
         Ok(())
     }
 
     /// Goes on with a conversation: its rows up to where the prompt parts from it. The conversation is as it was where that fails.
-    fn resume_session(&mut self, sequence: &mut Sequence) -> Result<(), EngineError> {
-        let id = sequence.session.expect("the request names a conversation");
+    fn resume_session(&mut self, id: SessionId, sequence: &mut Sequence) -> Result<(), EngineError> {
         let session = self.sessions.get(&id).ok_or(EngineError::NoSession)?;
         let shared = session.history.shared_with(sequence.tokens(), session.fed);
         let removed = if shared > 0 { session.history.removed_tokens() } else { 0 };

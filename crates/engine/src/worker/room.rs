@@ -72,10 +72,10 @@ impl Worker {
         removed
     }
 
-    /// The youngest running sequence whose rows can be computed again, else the youngest.
+    /// The youngest running sequence whose rows can be computed again, else the youngest; never the oldest of several.
     fn victim(&self) -> usize {
         let recomputable = |index: &usize| self.running[*index].history.removed().is_empty();
-        (0..self.running.len()).rev().find(recomputable).unwrap_or(self.running.len() - 1)
+        (1..self.running.len()).rev().find(recomputable).unwrap_or(self.running.len() - 1)
     }
 
     /// A running sequence goes back to the front of the queue without its cells. Rows that cannot be computed again are kept

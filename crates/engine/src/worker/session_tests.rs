@@ -312,5 +312,42 @@ fn requests_that_begin_alike_compute_their_beginning_once() {
     assert_eq!((salted.finished().usage.cached, salted.ids()), (0, again.ids()));
     let alone = bench.answer(Request { reuse: false, ..request(&prompts[3]) });
     assert_eq!((alone.finished().usage.cached, alone.ids()), (0, again.ids()));
+    // Nor do rows of a salt get out of it where it did not look for any itself.
+    let secret: Vec<u32> = (100..160).collect();
+    bench.answer(Request { reuse: false, salt: Some(2), ..request(&secret) });
+    assert_eq!(bench.answer(request(&secret)).finished().usage.cached, 0);
     bench.assert_idle();
+}
+
+#[test]
+fn a_conversation_whose_turn_is_preempted_goes_on() {
+    for shifted in [false, true] {
+        let (n_ctx, tokens) = if shifted { (64, 300) } else { (256, 100) };
+        let ids = [SessionId(1), SessionId(2)];
+        let long = |id: SessionId| {
+            let request = turn(&[id.0 as u32; 20], tokens);
+            Request { session: Some(id), ..if shifted { shifting(request) } else { request } }
+        };
+        let expected = ids.map(|id| {
+            let mut roomy = bench(n_ctx, 64);
+            roomy.answer(Request { session: None, ..long(id) }).ids()
+        });
+        let mut preemptions = 0;
+        for blocks in 8..13 {
+            let mut tight = bench(n_ctx, blocks);
+            ids.iter().for_each(|&id| tight.worker.open_session(id));
+            let events = ids.map(|id| tight.submit(long(id)).unwrap().1);
+            tight.drain();
+            let answers = events.map(|events| Answer::of(&events).ids());
+            assert_eq!(answers, expected, "shifted: {shifted}, {blocks} blocks");
+            for id in ids {
+                let known = tight.worker.session_info(id).unwrap();
+                assert_eq!(known.tokens.len() as u32, 20 + tokens);
+                tight.worker.close_session(id);
+            }
+            preemptions += tight.stats().preemptions;
+            tight.assert_idle();
+        }
+        assert!(preemptions > 0, "shifted: {shifted}");
+    }
 }

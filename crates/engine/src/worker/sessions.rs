@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Worker;
 use crate::history::History;
+use crate::kv::SequenceId;
 use crate::kv::session::{self, RowSource, SavedSequence, SessionError, SessionFile};
 use crate::sequence::Sequence;
 use crate::session::{Rows, Session, SessionId, SessionInfo};
@@ -71,8 +72,7 @@ impl Worker {
             }
             _ => (0, vec![Vec::new(); self.store.groups()], vec![Vec::new(); self.store.groups()]),
         };
-        let History { tokens, .. } = session.history.clone();
-        let removed = session.history.removed().to_vec();
+        let (tokens, removed) = (session.history.tokens.clone(), session.history.removed().to_vec());
         RowSource { saved: SavedSequence { tokens, removed, length, runs, host }, places }
     }
 
@@ -102,11 +102,7 @@ impl Worker {
         Ok(saved.host.clone())
     }
 
-    fn load_rows(
-        &mut self,
-        file: &SessionFile,
-        saved: &SavedSequence,
-    ) -> Result<crate::kv::SequenceId, SessionError> {
+    fn load_rows(&mut self, file: &SessionFile, saved: &SavedSequence) -> Result<SequenceId, SessionError> {
         let kv = self.restore(&saved.shape(), None)?;
         let places = session::places(&self.store, kv);
         match file.read_rows(0, self.model.arena(), &places) {

@@ -17,8 +17,6 @@ pub enum KvOrder {
 /// encoded head that stay neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvStrides {
-    /// The first unit of the first head at offset 0.
-    pub start: usize,
     /// From a head to the next.
     pub head: usize,
     /// From a position of even offset to the one after it.
@@ -36,12 +34,7 @@ pub struct KvStrides {
 impl KvStrides {
     /// Byte of a unit of a head of the position at an offset in the block.
     pub fn at(&self, head: usize, offset: usize, unit: usize) -> usize {
-        self.start + head * self.head + offset / 2 * self.pair + offset % 2 * self.position + unit * self.unit
-    }
-
-    /// Byte of a unit in a head's encoded bytes.
-    pub fn encoded(&self, unit: usize) -> usize {
-        unit * self.unit_bytes
+        head * self.head + offset / 2 * self.pair + offset % 2 * self.position + unit * self.unit
     }
 }
 
@@ -62,7 +55,6 @@ impl KvGroupSpec {
         let bytes = self.head_bytes(side);
         let head = positions * bytes;
         let even = |head: usize, position: usize, unit: usize, unit_bytes: usize| KvStrides {
-            start: 0,
             head,
             position,
             pair: 2 * position,

@@ -4,12 +4,13 @@ use std::ops::Range;
 
 use minfer_graph::KvFormat;
 
-use super::cells::{HeadCells, Tile};
+use super::cells::HeadCells;
 use super::plan::{Block, Fold, Item, partial_floats};
 use super::products::{Ahead, Matrix, Values, blocks, scores};
 use super::scratch::{AttentionScratch, QUERY, QueryRows, Seen};
 use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
+use super::tiles::Tile;
 use super::{AttentionArgs, SPAN, TILE, visible};
 use crate::arch::{Kernel, LANES, Simd};
 

@@ -27,6 +27,7 @@ mod softmax;
 mod state;
 #[cfg(test)]
 pub(super) mod tests;
+mod tiles;
 mod turns;
 
 use std::ops::Range;

@@ -185,18 +185,16 @@ fn a_refusal_by_the_arena_takes_cached_blocks_first() {
 fn cached_blocks_count_as_room_and_shared_ones_once() {
     let mut world = world(&spec(&[(16, None, 6)]));
     let id = world.filled(&tokens(48));
-    let beside = |world: &World, wanted: &[&[u32]]| {
-        world.store.fitting(&[(id, 48)], wanted.iter().map(|&tokens| (tokens, None)))
-    };
-    let (alike, other) = (tokens(90), [7; 50]);
-    assert_eq!(beside(&world, &[&alike[..]]), 1);
-    assert_eq!(beside(&world, &[&[7; 49][..]]), 0);
-    assert_eq!(beside(&world, &[&alike[..80], &[7; 17][..]]), 1);
+    let beside = |world: &World, wanted: &[u32]| world.store.has_room(&[(id, 48)], wanted, None);
+    let alike = tokens(97);
+    assert!(beside(&world, &alike[..96]) && !beside(&world, &alike));
+    assert!(beside(&world, &[7; 48]) && !beside(&world, &[7; 49]));
     let fork = world.fork(id);
-    assert_eq!(world.store.fitting(&[(id, 49), (fork, 49)], [(&[7][..], None)].into_iter()), 1);
+    let grown = [(id, 49), (fork, 49)];
+    assert!(world.store.has_room(&grown, &[7; 16], None) && !world.store.has_room(&grown, &[7; 17], None));
     world.close(fork);
     world.close(id);
-    assert_eq!(world.store.fitting(&[], [(&other[..], None), (&alike[..32], None)].into_iter()), 2);
+    assert!(world.store.has_room(&[], &[7; 96], None) && !world.store.has_room(&[], &[7; 97], None));
 }
 
 #[test]

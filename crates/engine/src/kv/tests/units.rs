@@ -62,19 +62,19 @@ fn the_budget_can_be_lower_than_the_arena() {
 }
 
 #[test]
-fn fitting_counts_what_is_free_and_reserved() {
+fn room_is_what_is_free_and_not_reserved() {
     let (mut store, mut arena) = store(6);
     let a = store.create();
     store.prepare(&mut arena, a, &[7; 16]).unwrap();
     store.publish(a);
-    let fitting = |reserved: &[(SequenceId, u32)], wanted: &[usize]| {
-        store.fitting(reserved, wanted.iter().map(|&tokens| (&[7; 100][..tokens], None)))
+    let most = |reserved: &[(SequenceId, u32)]| {
+        (0..100).take_while(|&tokens| store.has_room(reserved, &[7; 100][..tokens], None)).last()
     };
-    assert_eq!(fitting(&[], &[80, 1]), 1);
-    assert_eq!(fitting(&[], &[81]), 0);
-    assert_eq!(fitting(&[(a, 17)], &[80]), 0);
-    assert_eq!(fitting(&[(a, 17)], &[32, 32, 1]), 2);
-    assert_eq!(fitting(&[(a, 16)], &[32, 32, 1, 1]), 3);
+    assert_eq!(most(&[]), Some(80));
+    assert_eq!(most(&[(a, 16)]), Some(80));
+    assert_eq!(most(&[(a, 17)]), Some(64));
+    assert_eq!(most(&[(a, 96)]), Some(0));
+    assert_eq!(most(&[(a, 97)]), None);
 }
 
 #[test]

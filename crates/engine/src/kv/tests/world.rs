@@ -28,7 +28,7 @@ impl World {
             true => longest_reuse(&self.store, &self.arena, &self.model, tokens, salt),
             false => 0,
         };
-        self.check_fitting(tokens, salt);
+        self.check_room(tokens, salt);
         let before = self.store.stats();
         assert_eq!(self.store.reusable(tokens, salt), longest);
         let id = self.store.create();
@@ -42,15 +42,15 @@ impl World {
         id
     }
 
-    /// What is said to fit does fit.
-    fn check_fitting(&self, tokens: &[u32], salt: Option<u64>) {
-        if self.store.fitting(&[], [(tokens, salt)].into_iter()) == 0 {
+    /// What is said to have room has it.
+    fn check_room(&self, tokens: &[u32], salt: Option<u64>) {
+        if !self.store.has_room(&[], tokens, salt) {
             return;
         }
         let (mut store, mut arena) = (self.store.clone(), self.arena.clone());
         let id = store.create();
         let reused = store.reuse(id, tokens, salt) as usize;
-        store.prepare(&mut arena, id, &tokens[reused..]).expect("what fits has cells");
+        store.prepare(&mut arena, id, &tokens[reused..]).expect("what has room has cells");
     }
 
     pub(super) fn feed(&mut self, id: SequenceId, tokens: &[u32], faults: bool) {
