@@ -18,6 +18,7 @@ const ANSWER: u32 = 6;
 struct Way {
     n_ctx: u32,
     n_batch: u32,
+    n_slots: u32,
     threads: usize,
     isa: Isa,
     layout: KvLayout,
@@ -31,6 +32,7 @@ impl Way {
         Way {
             n_ctx,
             n_batch: 256,
+            n_slots: 4,
             threads: 2,
             isa: Isa::best(),
             layout: KvLayout::LaneMajor,
@@ -43,10 +45,10 @@ impl Way {
     fn engine(self, file: &ModelFile) -> Engine {
         let machine =
             MachineOptions { threads: Some(self.threads), isa: Some(self.isa), ..MachineOptions::default() };
-        let Way { layout, block_tokens, kv_memory, context_shift, n_batch, .. } = self;
+        let Way { layout, block_tokens, kv_memory, context_shift, n_batch, n_slots, .. } = self;
         let options = LoadOptions {
             n_ctx: ContextLength::Fixed(self.n_ctx),
-            n_slots: 4,
+            n_slots,
             n_batch,
             kv: KvOptions { layout, block_tokens, ..KvOptions::default() },
             kv_memory,
@@ -171,6 +173,37 @@ fn real_models_too() {
         let path = Path::new(&folder).join(format!("{name}.gguf"));
         check(name, &ModelFile::open(&path).expect("the test model"), 40_000, length);
     }
+}
+
+#[test]
+fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
+    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
+        println!("skipped: MINFER_TEST_MODELS does not name a folder of models");
+        return;
+    };
+    let path = Path::new(&folder).join("smollm2-135m-instruct-q4_1.gguf");
+    let file = ModelFile::open(&path).expect("the test model");
+    let engine = Way { n_slots: 8, ..Way::plain(2100) }.engine(&file);
+    let system = tokens(40_000, 2000, 0);
+    let prompt = |user: u32| [&system[..], &tokens(40_000, 20, user + 1)].concat();
+    let ask = |user: u32| engine.submit(request(&prompt(user))).expect("accepted").1;
+    let events: Vec<Events> = (0..8).map(ask).collect();
+    let finished: Vec<Finished> = events.iter().map(|events| read(events).1).collect();
+    let fed: Vec<u32> =
+        finished.iter().map(|finished| finished.usage.prompt - finished.usage.cached).collect();
+    let first = finished[0].timings.prompt.as_secs_f64();
+    let slowest = finished[1..].iter().map(|finished| finished.timings.prompt.as_secs_f64());
+    println!(
+        "prompt tokens fed: {fed:?}; first {first:.3} s, then at most {:.3} s",
+        slowest.fold(0.0, f64::max)
+    );
+    assert_eq!(fed, [2020, 20, 20, 20, 20, 20, 20, 20]);
+    let stats = engine.stats();
+    assert_eq!(stats.tokens_fed, 2000 + 8 * (20 + u64::from(ANSWER) - 1));
+    // The whole blocks of the beginning once; each request fills one more, and holds the beginning's last rows in it.
+    let blocks = 2000 / 64 + 8;
+    let rows = stats.kv.blocks_live + stats.kv.blocks_cached;
+    assert!(rows <= blocks + 1, "{rows} blocks, {blocks} expected");
 }
 
 #[test]
