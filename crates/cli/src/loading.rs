@@ -99,6 +99,7 @@ pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> Loa
         n_batch: context.n_batch,
         kv: kv_options(context),
         kv_memory: context.kv_memory,
+        kv_granule: context.kv_granule,
         ..LoadOptions::default()
     }
 }

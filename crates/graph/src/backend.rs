@@ -71,7 +71,7 @@ pub enum BackendError {
         wanted: u64,
     },
     /// A granule that the device does not have.
-    #[error("a KV granule of {granule:?} cannot be used: {reason}")]
+    #[error("a KV granule of {granule} cannot be used: {reason}")]
     BadGranule {
         /// What was asked for.
         granule: KvGranule,

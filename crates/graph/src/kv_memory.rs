@@ -1,3 +1,5 @@
+use std::fmt;
+
 /// The unit in which an arena takes memory and gives it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum KvGranule {
@@ -8,6 +10,16 @@ pub enum KvGranule {
     Huge,
     /// This many bytes: a power of two and a multiple of the page.
     Bytes(u64),
+}
+
+impl fmt::Display for KvGranule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KvGranule::Page => formatter.write_str("a page"),
+            KvGranule::Huge => formatter.write_str("a huge page"),
+            KvGranule::Bytes(bytes) => write!(formatter, "{bytes} bytes"),
+        }
+    }
 }
 
 /// How an arena takes its memory and gives it back.

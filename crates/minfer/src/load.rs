@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use minfer_engine::kv::session::SessionIdentity;
 use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
-use minfer_graph::{Executor, KvFormat, KvLayout, KvSpec};
+use minfer_graph::{Executor, KvFormat, KvGranule, KvLayout, KvMemory, KvSpec};
 use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
@@ -65,6 +65,10 @@ pub struct LoadOptions {
     pub kv_memory: Option<u64>,
     /// Whether sequences may forget tokens when their context is full, for which the cache then has room to spare.
     pub context_shift: bool,
+    /// The unit in which the KV cache takes memory.
+    pub kv_granule: KvGranule,
+    /// Bytes of the KV cache's memory that stay for the next blocks when nothing is in them.
+    pub kv_keep_warm: u64,
     /// Name of a pre-tokenizer in place of the file's.
     pub tokenizer_pre: Option<String>,
     /// A chat template in place of the file's.
@@ -84,6 +88,8 @@ impl Default for LoadOptions {
             kv: KvOptions::default(),
             kv_memory: None,
             context_shift: false,
+            kv_granule: KvMemory::default().granule,
+            kv_keep_warm: KvMemory::default().keep_warm,
             tokenizer_pre: None,
             chat_template: None,
             rewrites_off: Vec::new(),

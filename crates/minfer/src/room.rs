@@ -190,7 +190,7 @@ impl Geometry {
         let KvOptions { k_format, v_format, layout, block_tokens } = options.kv;
         let unit = model.kv_spec(k_format, v_format, layout, block_tokens, 1)?;
         unit.validate()?;
-        let memory = KvMemory::default();
+        let memory = KvMemory { granule: options.kv_granule, limit: None, keep_warm: options.kv_keep_warm };
         let granule =
             machine.backend().kv_granule_bytes(memory.granule).map_err(minfer_graph::ExecutorError::from)?;
         let spare_blocks = if options.context_shift { SHIFTED_BLOCKS } else { 0 };

@@ -4,7 +4,8 @@ mod common;
 
 use common::logits_of;
 use minfer::cpu::Isa;
-use minfer::engine::RunnerOptions;
+use minfer::engine::{RunnerOptions, Want};
+use minfer::graph::{KvGranule, KvMemoryStats};
 use minfer::{
     BudgetError, ContextLength, Footprint, HeldMemory, LoadError, LoadOptions, Loaded, Machine,
     MachineOptions, MemoryUse, ModelFile,
@@ -160,4 +161,35 @@ fn the_cache_has_a_bound_of_its_own() {
     assert_eq!((shared.n_ctx, held), (512, 600 * 512));
     let (held, _) = load(ContextLength::Fixed(512), None, 4).expect("all have all their room");
     assert_eq!(held, 4 * 512 * 512);
+}
+
+/// The unit that settings name is the one of the arena and of what is leased for it.
+#[test]
+fn the_arena_of_a_load_has_the_granule_that_was_asked_for() {
+    let file = file(Family::Gemma3);
+    for (kv_granule, kv_keep_warm, granule) in [
+        (KvGranule::Page, 64 << 20, 4096),
+        (KvGranule::Bytes(1 << 16), 0, 1 << 16),
+        (KvGranule::Bytes(2 << 20), 0, 2 << 20),
+    ] {
+        let options = LoadOptions { kv_granule, kv_keep_warm, ..LoadOptions::default() };
+        let machine = machine(None);
+        let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
+        let whole = loaded.kv.arena_bytes(granule);
+        let first_blocks = loaded.kv.groups.iter().map(|group| group.bytes_per_block());
+        let committed = first_blocks.map(|bytes| bytes.next_multiple_of(granule)).sum();
+        assert_eq!(machine.budget().held().of(MemoryUse::Kv), whole);
+        let mut runner = loaded.into_runner(RunnerOptions::default());
+        let sequence = runner.open();
+        runner.feed(&[(sequence, &[1])], Want::Nothing, |_| {}).expect("the model runs");
+        let memory = runner.into_model().arena().memory();
+        let limit = Some(whole);
+        assert_eq!(memory, KvMemoryStats { reserved: whole, committed, warm: 0, granule, limit });
+    }
+    let options = LoadOptions { kv_granule: KvGranule::Bytes(5000), ..LoadOptions::default() };
+    let refused = Loaded::new(&machine(None), &file, &options).map(drop).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "a KV granule of 5000 bytes cannot be used: a power of two from the page of 4096 bytes on is needed"
+    );
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use minfer::cpu::Isa;
-use minfer::graph::{KvFormat, KvLayout};
+use minfer::graph::{KvFormat, KvGranule, KvLayout};
 use minfer::models::{MetadataOverride, ModelOptions, RopeOverrides, RopeScalingKind};
 
 use super::values;
@@ -142,6 +142,9 @@ pub(crate) struct ContextArgs {
     /// Bytes that the KV cache may take (200M, 1G); by default those of the whole context.
     #[arg(long, value_name = "BYTES", env = "MINFER_KV_MEMORY", value_parser = values::bytes)]
     pub(crate) kv_memory: Option<u64>,
+    /// Unit in which the KV cache takes memory: page, huge (the system's huge page), or bytes (64k).
+    #[arg(long, value_name = "UNIT", default_value = "page", env = "MINFER_KV_GRANULE", value_parser = values::granule)]
+    pub(crate) kv_granule: KvGranule,
 }
 
 fn kv_format() -> impl clap::builder::TypedValueParser<Value = KvFormat> {

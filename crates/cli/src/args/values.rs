@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use minfer::engine::{ParamError, Stage};
+use minfer::graph::KvGranule;
 use minfer::models::{OverrideRange, Yarn};
 use serde_json::{Map, Value};
 
@@ -27,6 +28,22 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     };
     let bytes = number * 1024f64.powi(power);
     if bytes >= 1.0 && bytes < 2f64.powi(63) { Ok(bytes as u64) } else { Err(wanted()) }
+}
+
+/// Units in which memory can be taken: from the smallest page of any system to its largest.
+const GRANULES: RangeInclusive<u64> = 4 << 10..=1 << 30;
+
+/// A unit of memory: one by name, or bytes.
+pub(super) fn granule(text: &str) -> Result<KvGranule, String> {
+    match text.trim() {
+        "page" => Ok(KvGranule::Page),
+        "huge" => Ok(KvGranule::Huge),
+        text => {
+            let fits = |bytes: &u64| bytes.is_power_of_two() && GRANULES.contains(bytes);
+            let power = bytes(text).ok().filter(fits).map(KvGranule::Bytes);
+            power.ok_or_else(|| "page, huge or a power of two from 4k to 1G is needed".to_owned())
+        }
+    }
 }
 
 /// A switch as a variable spells it.
@@ -165,6 +182,18 @@ mod tests {
         ];
         for (text, value) in good {
             assert_eq!(bytes(text), Ok(value), "{text}");
+        }
+    }
+
+    #[test]
+    fn granules_are_named_or_powers_of_two() {
+        assert_eq!((granule("page"), granule("huge")), (Ok(KvGranule::Page), Ok(KvGranule::Huge)));
+        for (text, bytes) in [("4096", 4096), ("64k", 65536), ("2M", 2 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(granule(text), Ok(KvGranule::Bytes(bytes)), "{text}");
+        }
+        for text in ["", "0", "-1", "1", "2k", "96k", "2G", "4E", "large", "nan"] {
+            let refusal = granule(text).unwrap_err();
+            assert_eq!(refusal, "page, huge or a power of two from 4k to 1G is needed", "{text}");
         }
     }
 

@@ -4,9 +4,7 @@ use std::io::Write;
 
 use anyhow::Result;
 use minfer::KvOptions;
-use minfer::graph::{
-    KvArrangement, KvFormat, KvGranule, KvGroupSpec, KvSpec, commit_geometry, json as graph_json,
-};
+use minfer::graph::{KvArrangement, KvFormat, KvGroupSpec, KvSpec, commit_geometry, json as graph_json};
 use minfer::models::Model;
 use serde_json::{Value, json};
 
@@ -23,7 +21,7 @@ const SMALL_BLOCK: u32 = 16;
 pub(super) fn print(args: &DoctorArgs, model: &str) -> Result<()> {
     let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
     let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
-    let granule = loading::machine(&args.context)?.backend().kv_granule_bytes(KvGranule::Page)?;
+    let granule = loading::machine(&args.context)?.backend().kv_granule_bytes(args.context.kv_granule)?;
     let report = report(&read, loading::kv_options(&args.context), n_ctx, granule)?;
     if args.json { output::line(&report) } else { output::answer(|out| table(out, &read.name, &report)) }
 }
@@ -77,7 +75,8 @@ fn groups(spec: &KvSpec) -> Value {
 /// What one sequence commits at one token and at the whole context, in each arrangement.
 fn compared(spec: &KvSpec, block_tokens: u32, granule: u64, n_ctx: u32) -> Vec<Value> {
     let mut rows = Vec::new();
-    for granule in [LARGE_GRANULE, granule] {
+    let granules = if granule == LARGE_GRANULE { vec![granule] } else { vec![LARGE_GRANULE, granule] };
+    for granule in granules {
         for arrangement in [
             KvArrangement::Blocks(block_tokens),
             KvArrangement::Blocks(SMALL_BLOCK),

@@ -64,3 +64,25 @@ fn what_the_account_refuses_is_not_asked_of_the_system() {
         &["addresses of the KV cache: 1073741824 bytes of address space were refused", "memory"],
     );
 }
+
+#[test]
+fn the_unit_of_the_caches_memory_can_be_chosen() {
+    let place = Place::with(Family::Llama);
+    let run = |granule| place.minfer(&[&RUN[..], &["--temp", "0", "--kv-granule", granule]].concat());
+    let answer = run("page").stdout();
+    for granule in ["64k", "2M", "8M"] {
+        assert_eq!(run(granule).stdout(), answer, "{granule}");
+    }
+    for granule in ["0", "1", "1k", "5000", "96k", "2G", "-4k", "1e6", "some", ""] {
+        let equals = format!("--kv-granule={granule}");
+        let refused = place.minfer(&[&RUN[..], &[equals.as_str()]].concat()).usage();
+        has(&refused, &["--kv-granule", "page, huge or a power of two from 4k to 1G is needed"]);
+    }
+    let doctor = |granule| {
+        let report = place.minfer(&["doctor", "tiny.gguf", "--kv", "--json", "--kv-granule", granule]).json();
+        ["granule", "reserved_bytes"].map(|part| report[part].as_u64().expect("bytes"))
+    };
+    assert_eq!(doctor("64k"), [65536, 512 * 512]);
+    assert_eq!(doctor("2M"), [2 << 20, 2 << 20], "whole granules");
+    has(&run("2M").arguments(&["--kv-memory", "1M"]).failure(), &["take 2097152 bytes", "allows 1048576"]);
+}

@@ -124,7 +124,7 @@ pub(crate) fn granule_bytes(granule: KvGranule) -> Result<usize, BackendError> {
         },
         KvGranule::Bytes(bytes) => match usize::try_from(bytes) {
             Ok(bytes) if bytes.is_power_of_two() && bytes >= page => Ok(bytes),
-            _ => refused(format!("it is not a power of two from the page of {page} bytes on")),
+            _ => refused(format!("a power of two from the page of {page} bytes on is needed")),
         },
     }
 }
