@@ -72,9 +72,12 @@ impl Admission {
             let (keep, n_ctx) = (shift.keep, n_ctx.min(kv_tokens));
             return Err(RequestError::KeepsTooMuch { keep, n_ctx }.into());
         }
+        // What forgets never comes to the context's end, so a generation without a bound has that of a whole context.
+        let endless = request.context_shift.is_some() && request.max_tokens.is_none();
+        let unlimited = if endless { n_ctx } else { usize::MAX };
         if request.session.is_some() {
             // How much of it is new is known when the request begins.
-            return Ok(usize::MAX);
+            return Ok(unlimited);
         }
         if n_prompt_tokens + needed > n_ctx {
             return Err(SubmitError::ExceedsContext { n_prompt_tokens, n_ctx });
@@ -83,7 +86,7 @@ impl Admission {
             return Err(SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens });
         }
         if request.context_shift.is_some() {
-            return Ok(usize::MAX);
+            return Ok(unlimited);
         }
         // The last token that is generated is not fed.
         Ok(n_ctx.min(kv_tokens.saturating_add(1)) - n_prompt_tokens)

@@ -17,7 +17,8 @@ use crate::session::SessionId;
 pub struct Request {
     /// The ids that are fed first, special tokens included; at least one.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate. `None` goes on up to the context's end; 0 feeds the prompt and ends.
+    /// Most tokens to generate; 0 feeds the prompt and ends. `None` goes on up to the context's end, or with a context shift for as
+    /// many tokens as the context has positions.
     pub max_tokens: Option<u32>,
     /// End-of-generation tokens are masked until this many tokens are generated.
     pub min_tokens: u32,

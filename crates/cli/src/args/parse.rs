@@ -200,7 +200,7 @@ mod tests {
             let Ok(Command::Run(run)) = command(&words) else { panic!("not run: {words:?}") };
             assert_eq!(
                 (run.model.as_str(), run.prompt.as_deref(), run.answer.n_predict),
-                ("smollm2", Some("hello"), 3)
+                ("smollm2", Some("hello"), Some(3))
             );
         }
     }

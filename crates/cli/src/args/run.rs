@@ -50,17 +50,17 @@ pub(crate) struct AnswerArgs {
     /// Variables for the chat template.
     #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::template_variables)]
     pub(crate) chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Tokens to generate at most; -1 = up to the context's end, 0 = only feed the prompt.
+    /// Tokens to generate at most; 0 = only feed the prompt, -1 = up to the context's end, or without end with --context-shift. By
+    /// default -1; with --context-shift as many as the context has positions.
     #[arg(
         short = 'n',
         long = "n-predict",
         visible_aliases = ["max-tokens", "predict"],
         value_name = "N",
-        default_value = "-1",
         env = "MINFER_N_PREDICT",
         value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
     )]
-    pub(crate) n_predict: i64,
+    pub(crate) n_predict: Option<i64>,
     /// End before this text; may be repeated.
     #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP",
           value_parser = clap::builder::NonEmptyStringValueParser::new())]

@@ -77,7 +77,8 @@ pub(super) fn chat_ids(
 /// What is asked of the engine for a prompt of ids.
 pub(super) fn request(args: &AnswerArgs, ids: Vec<u32>, keep: u32) -> Request {
     Request {
-        max_tokens: u32::try_from(args.n_predict).ok(),
+        // -1 asks for no bound, which is not the same as asking for nothing.
+        max_tokens: args.n_predict.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)),
         sampling: args.sampling.params(),
         seed: args.sampling.seed(),
         stop: args.stop.clone(),

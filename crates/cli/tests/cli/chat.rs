@@ -161,6 +161,10 @@ fn a_context_shift_goes_on_where_the_context_ends() {
     assert!(last["removed_tokens"].as_u64().unwrap() > 0, "{last}");
     let most = turns[1]["fed_tokens"].as_u64().unwrap() + 8;
     assert!(turns.iter().skip(1).all(|turn| turn["fed_tokens"].as_u64().unwrap() <= most), "{turns:?}");
+    // Without -n an answer ends all the same.
+    let words = ["chat", "tiny.gguf", "--ignore-eos", "--chat-template", TEMPLATE, "--context-shift"];
+    let (_, stderr) = place.minfer(&[&words[..], &["-c", "64", "--facts"]].concat()).stdin("one\n").both();
+    assert_eq!(self::turns(&stderr)[0]["completion_tokens"], 64);
     let learned = Place::with(Family::Gpt2);
     let error = chat(&learned, &["--context-shift"], "one\n").last_error();
     assert!(error.contains("--context-shift has no place here"), "{error}");

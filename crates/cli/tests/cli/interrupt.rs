@@ -1,6 +1,7 @@
 //! Ctrl-C and requests to terminate.
 #![cfg(target_os = "linux")]
 
+use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -60,6 +61,19 @@ fn a_long_forward_is_not_waited_for() {
         let output = ended(child);
         assert_eq!((output.status.code(), output.stdout.len(), output.stderr.len()), (Some(code), 0, 0));
     }
+}
+
+/// With -n -1 a context shift has no bound: far more comes than a context of tokens, and would go on.
+#[test]
+fn an_answer_without_end_is_interrupted() {
+    let place = Place::with(Family::Llama);
+    let words =
+        ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "-c", "16", "--context-shift", "-n", "-1"];
+    let mut child = start(&place, &words);
+    let mut text = vec![0; 512];
+    child.stdout.as_mut().expect("piped").read_exact(&mut text).expect("an answer without end");
+    signal(&child, "-INT");
+    assert_eq!(ended(child).status.code(), Some(130));
 }
 
 #[test]

@@ -92,6 +92,19 @@ fn counts_are_exact() {
     let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "--json", "-c", "16"];
     let answer = place.minfer(&words).json();
     assert_eq!(answer["usage"]["total_tokens"], 16, "to the context's end");
+    let answer = place.minfer(&[&words[..], &["-n", "-1"]].concat()).json();
+    assert_eq!(answer["usage"]["total_tokens"], 16, "which is what -1 asks for");
+}
+
+#[test]
+fn what_forgets_ends_after_a_context_of_tokens() {
+    let place = Place::with(Family::Llama);
+    let words = ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "--json", "-c", "16", "--context-shift"];
+    for (flags, count) in [(&[][..], 16), (&["-n", "0"], 0), (&["-n", "5"], 5), (&["-n", "40"], 40)] {
+        let answer = place.minfer(&[&words[..], flags].concat()).json();
+        assert_eq!(answer["usage"]["completion_tokens"], count, "{flags:?}");
+        assert_eq!(answer["finish_reason"], "length");
+    }
 }
 
 #[test]

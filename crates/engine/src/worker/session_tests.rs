@@ -121,6 +121,25 @@ fn a_generation_goes_on_past_the_context_alone_too() {
 }
 
 #[test]
+fn a_generation_that_forgets_ends_after_a_context_of_tokens_unless_told_otherwise() {
+    for (session, prompt) in [(None, 20), (Some(ID), 20), (None, 63)] {
+        let mut bench = bench(64, 64);
+        for (max_tokens, generated) in [(None, 64), (Some(0), 0), (Some(1), 1), (Some(65), 65)] {
+            let request = Request { session, max_tokens, ..shifting(turn(&vec![7; prompt], 0)) };
+            let answer = bench.answer(request);
+            assert_eq!(
+                (answer.ids().len(), &answer.finished().reason),
+                (generated, &FinishReason::Length),
+                "{session:?}, {prompt} tokens, {max_tokens:?}"
+            );
+        }
+    }
+    // Without a shift the context ends it.
+    let answer = bench(64, 64).answer(Request { session: None, max_tokens: None, ..turn(&[7; 20], 0) });
+    assert_eq!((answer.ids().len(), &answer.finished().reason), (44, &FinishReason::Length));
+}
+
+#[test]
 fn what_has_no_room_is_refused_with_numbers_and_the_conversation_stays() {
     let mut bench = bench(64, 64);
     let mut tokens: Vec<u32> = (10..40).collect();
