@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use minfer::engine::{Engine, Request, SessionId};
+use minfer::engine::{Engine, Request, RequestId, SessionId};
 use minfer::text::{EncodeOptions, Message};
 use minfer::{Loaded, Machine};
 use serde_json::json;
@@ -30,16 +30,41 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
     let mut interrupts = Interrupts::listen()?;
     let (id, events) = engine.submit(request)?;
-    let answer = Answer::read(&events, !args.json, || interrupts.overdue(|| engine.cancel(id)))?;
-    finish(args, &engine, &facts, &answer)?;
-    if let (None, Some(code)) = (&answer.finished, interrupts.code()) {
-        // The engine may be deep in a forward, and nobody waits for that.
-        std::process::exit(code.into());
+    let leave = || {
+        let overdue = interrupts.overdue(|| cancel(&engine, id, session.is_some()));
+        // Rows that are to be saved are worth waiting for.
+        overdue && session.is_none()
+    };
+    let answer = Answer::read(&events, !args.json, leave)
+        .and_then(|answer| finish(args, &engine, &facts, &answer).map(|()| answer));
+    if answer.is_err() {
+        engine.cancel(id);
     }
     if let (Some(session), Some(path)) = (session, &args.answer.session) {
-        prompt::save(&engine, session, path, &json!({"by": "run"}))?;
+        save(&engine, session, path, answer.is_ok())?;
     }
-    Ok(ExitCode::SUCCESS)
+    match (&answer?.finished, interrupts.code()) {
+        // Without a conversation the engine may still be deep in a forward, and nobody waits for that.
+        (None, Some(code)) => std::process::exit(code.into()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Stops an answer that was interrupted.
+fn cancel(engine: &Engine, id: RequestId, is_saved: bool) {
+    engine.cancel(id);
+    if is_saved && output::stderr_is_terminal() {
+        output::note("(saving the conversation; Ctrl-C again ends without)");
+    }
+}
+
+/// Saves the conversation, whatever ended the answer. One that failed before anything was computed is not worth a file.
+fn save(engine: &Engine, session: SessionId, path: &Path, went_well: bool) -> Result<()> {
+    let rows = engine.session(session).map_or(0, |known| known.rows);
+    if went_well || rows > 0 {
+        prompt::save(engine, session, path, &json!({"by": "run"}))?;
+    }
+    Ok(())
 }
 
 /// The conversation in a file, or a new one where there is none yet.

@@ -22,10 +22,16 @@ fn start(place: &Place, words: &[&str]) -> Child {
 }
 
 /// A `run` whose one forward takes minutes, with the signal handlers in place.
-fn deep_in_a_forward(place: &Place) -> Child {
+fn deep_in_a_forward(place: &Place, flags: &[&str]) -> Child {
     place.write("long.txt", "abc def ".repeat(8000));
     let words = ["run", "tiny.gguf", "-f", "long.txt", "--raw", "-b", "65536", "--json", "--isa", "scalar"];
-    let child = start(place, &[&words[..], &STRETCH].concat());
+    let child = start(place, &[&words[..], &STRETCH, flags].concat());
+    wait_for_handlers(&child);
+    std::thread::sleep(Duration::from_millis(500));
+    child
+}
+
+fn wait_for_handlers(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
     let caught = || {
         let text = std::fs::read_to_string(&status).expect("a process");
@@ -35,8 +41,6 @@ fn deep_in_a_forward(place: &Place) -> Child {
     while !caught() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_millis(500));
-    child
 }
 
 fn signal(child: &Child, name: &str) {
@@ -56,7 +60,7 @@ fn ended(child: Child) -> Output {
 fn a_long_forward_is_not_waited_for() {
     let place = Place::with(Family::Llama);
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
-        let child = deep_in_a_forward(&place);
+        let child = deep_in_a_forward(&place, &[]);
         signal(&child, name);
         let output = ended(child);
         assert_eq!((output.status.code(), output.stdout.len(), output.stderr.len()), (Some(code), 0, 0));
@@ -79,12 +83,79 @@ fn an_answer_without_end_is_interrupted() {
 #[test]
 fn of_two_signals_the_last_one_counts() {
     let place = Place::with(Family::Llama);
-    let child = deep_in_a_forward(&place);
+    let child = deep_in_a_forward(&place, &[]);
     signal(&child, "-INT");
     // Time for the first one to be seen.
     std::thread::sleep(Duration::from_millis(100));
     signal(&child, "-TERM");
     assert_eq!(ended(child).status.code(), Some(143));
+}
+
+const SESSION: [&str; 10] =
+    ["run", "tiny.gguf", "the", "--raw", "--temp", "0", "--ignore-eos", "--session", "a.session", "-c"];
+
+/// What was answered until then is in the file: the next run computes only the end of its prompt, and answers as if it had
+/// computed everything.
+#[test]
+fn an_interrupted_answer_is_saved() {
+    let place = Place::with(Family::Llama);
+    let length = || std::fs::metadata(place.path("a.session")).expect("saved").len();
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        let words = [&SESSION[..], &["64", "--context-shift", "--keep", "4"]].concat();
+        place.minfer(&[&words[..], &["-n", "0"]].concat()).stdout();
+        let prompt_alone = length();
+        let mut child = start(&place, &[&words[..], &["-n", "-1"]].concat());
+        child.stdout.as_mut().expect("piped").read_exact(&mut [0; 64]).expect("the answer begins");
+        signal(&child, name);
+        let output = ended(child);
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(code), 0));
+        assert!(length() > prompt_alone + 4 * 512, "rows of 512 bytes of what was answered");
+        let prompt = "the thing and one there";
+        let again = |flags: &[&str]| {
+            let words =
+                ["run", "tiny.gguf", prompt, "--raw", "--temp", "0", "-n", "4", "--ignore-eos", "--json"];
+            place.minfer(&[&words, flags].concat()).json()
+        };
+        let saved = again(&["--session", "a.session"]);
+        assert!(saved["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() > Some(0), "{saved}");
+        assert_eq!(saved["ids"], again(&[])["ids"]);
+        std::fs::remove_file(place.path("a.session")).expect("saved");
+    }
+}
+
+/// A second signal ends it at once: while it waits for a forward, and while it writes.
+#[test]
+fn a_second_signal_leaves_the_file_whole() {
+    let place = Place::with(Family::Llama);
+    let (path, long) = (place.path("a.session"), [&SESSION[..], &STRETCH[1..]].concat());
+    place.minfer(&[&long[..], &["-n", "4"]].concat()).stdout();
+    let before = std::fs::read(&path).expect("saved");
+    let child = deep_in_a_forward(&place, &["--session", "a.session"]);
+    signal(&child, "-INT");
+    std::thread::sleep(Duration::from_secs(1));
+    signal(&child, "-INT");
+    assert_eq!(ended(child).status.code(), Some(130));
+    assert_eq!(std::fs::read(&path).expect("a file"), before, "nothing was written");
+    for pause in [0, 1, 2, 4, 8, 16, 32] {
+        let mut child = start(&place, &[&long[..], &["-n", "-1"]].concat());
+        child.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("the answer begins");
+        signal(&child, "-INT");
+        std::thread::sleep(Duration::from_millis(pause));
+        // It may have ended by itself.
+        let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status();
+        assert_eq!(ended(child).status.code(), Some(130));
+        place.minfer(&[&long[..], &["-n", "1"]].concat()).stdout();
+    }
+}
+
+/// A reader that wants only the beginning costs the conversation nothing.
+#[test]
+fn an_answer_that_nobody_reads_is_saved() {
+    let place = Place::with(Family::Llama);
+    let line = format!("\"$0\" {} 512 | head -c 1 > first", SESSION.join(" "));
+    place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]).stdout();
+    let saved = place.minfer(&[&SESSION[..], &["512", "-n", "1", "--json"]].concat()).json();
+    assert!(saved["usage"]["prompt_tokens_details"]["cached_tokens"].is_u64(), "{saved}");
 }
 
 #[test]
