@@ -194,6 +194,12 @@ impl KvArena for CpuArena {
         }
     }
 
+    fn addresses(&self, group: usize) -> Option<Range<usize>> {
+        let pages = &self.groups[group].pages;
+        let start = pages.as_mut_ptr() as usize;
+        Some(start..start + pages.len())
+    }
+
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }

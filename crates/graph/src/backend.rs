@@ -246,6 +246,11 @@ pub trait KvArena: Send {
         KvMemoryStats { reserved, committed, warm: 0, granule: 1, limit: None }
     }
 
+    /// Addresses of a group's memory in this process, whether in memory or not; `None` where a device keeps it. They never change.
+    fn addresses(&self, _group: usize) -> Option<Range<usize>> {
+        None
+    }
+
     /// For the backend's own downcast.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }

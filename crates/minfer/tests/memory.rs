@@ -2,14 +2,20 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use common::logits_of;
 use minfer::cpu::Isa;
-use minfer::engine::{RunnerOptions, Want};
-use minfer::graph::{KvGranule, KvMemoryStats};
+use minfer::engine::kv::{SequenceId, Store, StoreOptions};
+use minfer::engine::{Forward, RunnerOptions, Want};
+use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
+use minfer::models::RopeScalingKind;
 use minfer::{
     BudgetError, ContextLength, Footprint, HeldMemory, LoadError, LoadOptions, Loaded, Machine,
     MachineOptions, MemoryUse, ModelFile,
 };
+use minfer_testkit::residency::resident_bytes;
 use minfer_testkit::synthetic::{self, Family};
 
 fn machine(memory_limit: Option<u64>) -> Machine {
@@ -192,4 +198,160 @@ fn the_arena_of_a_load_has_the_granule_that_was_asked_for() {
         refused,
         "a KV granule of 5000 bytes cannot be used: a power of two from the page of 4096 bytes on is needed"
     );
+}
+
+/// A model with a store of its own, so that a test sees every block.
+struct Watched {
+    model: Box<dyn Forward>,
+    store: Store,
+    addresses: Vec<Range<usize>>,
+    page: usize,
+    /// Blocks of each group that sequences own or that are cached.
+    known: BTreeSet<(usize, u32)>,
+    name: String,
+}
+
+impl Watched {
+    fn new(family: Family, kv_granule: KvGranule, kv_keep_warm: u64) -> Watched {
+        let mut options = LoadOptions {
+            n_ctx: ContextLength::Fixed(4224),
+            n_slots: 2,
+            kv_granule,
+            kv_keep_warm,
+            ..LoadOptions::default()
+        };
+        options.model.rope.scaling = Some(RopeScalingKind::Linear);
+        options.model.rope.scale = Some(16.0);
+        let machine = machine(None);
+        let loaded = Loaded::new(&machine, &file(family), &options).expect("it loads");
+        let page = machine.backend().kv_granule_bytes(KvGranule::Page).expect("a page") as usize;
+        let mut model = loaded.into_runner(RunnerOptions::default()).into_model();
+        let store = StoreOptions { cache: true, ..StoreOptions::default() };
+        let store = Store::new(model.kv_spec(), store);
+        let arena = model.arena();
+        let addresses = (0..store.groups()).map(|group| arena.addresses(group).expect("memory of ours"));
+        let (addresses, known) = (addresses.collect(), BTreeSet::new());
+        let name = format!("{}, {kv_granule}, {kv_keep_warm} bytes warm", family.name());
+        Watched { model, store, addresses, page, known, name }
+    }
+
+    /// Feeds a sequence up to `length` tokens, as an engine does: windows give back what no later token sees. Sequences of
+    /// different `first` tokens share nothing.
+    fn grow(&mut self, (id, first): (SequenceId, u32), length: u32) {
+        while self.store.length(id) < length {
+            let cached = self.store.length(id);
+            let positions: Vec<u32> = (cached..length.min(cached + 512)).collect();
+            let tokens: Vec<u32> = positions.iter().map(|position| (position * 7 + first) % 90).collect();
+            self.store.prepare(self.model.arena(), id, &tokens).expect("there is room");
+            let groups = 0..self.store.groups();
+            let cells: Vec<Vec<u32>> =
+                groups.clone().map(|group| self.store.cells(group, id).collect()).collect();
+            let tables: Vec<[BlockTable<'_>; 1]> =
+                groups.map(|group| [self.store.table(group, id)]).collect();
+            let kv = cells.iter().zip(&tables);
+            let kv: Vec<KvGroupBatch<'_>> =
+                kv.map(|(cells, block_tables)| KvGroupBatch { cells, block_tables }).collect();
+            let sequences = [SequenceView { rows: 0..tokens.len() as u32, cached }];
+            let batch = Batch {
+                token_ids: &tokens,
+                positions: &positions,
+                sequences: &sequences,
+                kv: &kv,
+                output_rows: &[],
+            };
+            self.model.run_body(&batch).expect("the model runs");
+            self.store.publish(id);
+            self.note(id);
+            self.store.evict_window(self.model.arena(), id, 0);
+        }
+    }
+
+    /// Blocks that a sequence owns.
+    fn blocks(&self, id: SequenceId) -> BTreeSet<(usize, u32)> {
+        let of = |group| self.store.rows(group, id).into_iter().map(move |run| (group, run.block));
+        (0..self.store.groups()).flat_map(of).filter(|&(_, block)| block != EVICTED).collect()
+    }
+
+    fn note(&mut self, id: SequenceId) {
+        self.known.extend(self.blocks(id));
+    }
+
+    /// Gives up every cached block; `left` are the sequences there are.
+    fn forget_cached(&mut self, left: &[SequenceId]) {
+        self.store.trim(self.model.arena(), 0);
+        self.known = left.iter().flat_map(|&id| self.blocks(id)).collect();
+    }
+
+    /// Compares what is counted with the formula and with what the system says; tells the committed bytes.
+    fn check(&mut self, at: &str) -> u64 {
+        let name = format!("{} at {at}", self.name);
+        let (memory, stats) = (self.model.arena().memory(), self.store.stats());
+        assert_eq!(self.known.len() as u64, stats.blocks_live + stats.blocks_cached, "{name}");
+        let spec = self.model.kv_spec();
+        let granules = self.known.iter().flat_map(|&(group, block)| {
+            let bytes = spec.groups[group].bytes_per_block();
+            let (first, end) = (u64::from(block) * bytes, u64::from(block + 1) * bytes);
+            (first / memory.granule..end.div_ceil(memory.granule)).map(move |granule| (group, granule))
+        });
+        let union = granules.collect::<BTreeSet<_>>().len() as u64 * memory.granule;
+        assert_eq!(memory.committed, union, "{name}");
+        let resident = self.addresses.iter().map(|range| resident_bytes(range.clone(), self.page));
+        match resident.sum::<std::io::Result<u64>>() {
+            Ok(resident) => assert_eq!(resident, memory.committed + memory.warm, "{name}"),
+            Err(error) => println!("skipped: the system does not tell what is in memory: {error}"),
+        }
+        for (group, addresses) in self.addresses.iter().enumerate() {
+            assert_eq!(
+                self.model.arena().addresses(group).as_ref(),
+                Some(addresses),
+                "nothing moves: {name}"
+            );
+        }
+        memory.committed
+    }
+}
+
+/// The arena of a whole model commits the granules of its live and cached blocks and no others, and the system agrees: while a
+/// sequence grows, when it is gone, when blocks move.
+#[test]
+fn whole_models_have_in_memory_what_is_counted() {
+    for (family, granule, keep_warm) in [
+        (Family::Llama, KvGranule::Page, 0),
+        (Family::Gemma3, KvGranule::Page, 0),
+        (Family::Gemma3, KvGranule::Bytes(1 << 16), 64 << 20),
+        (Family::Cohere2, KvGranule::Bytes(1 << 20), 0),
+    ] {
+        let mut watched = Watched::new(family, granule, keep_warm);
+        assert_eq!(watched.check("no tokens"), 0);
+        let long = watched.store.create();
+        let mut before = BTreeSet::new();
+        for length in [1, 63, 64, 65, 4096] {
+            watched.grow((long, 5), length);
+            watched.check(&format!("{length} tokens"));
+            let now = watched.blocks(long);
+            // What a window gave back is gone, and nothing else.
+            let windows = watched.model.kv_spec().groups.iter().any(|group| group.window.is_some());
+            assert!(windows || now.is_superset(&before), "{}", watched.name);
+            before = now;
+        }
+        let stats = watched.store.stats();
+        assert_eq!((stats.blocks_moved, stats.rows_copied), (0, 0), "growth moves nothing: {}", watched.name);
+
+        let short = watched.store.create();
+        watched.grow((short, 6), 300);
+        let both = watched.check("4096 and 300 tokens");
+        watched.store.drop_sequence(watched.model.arena(), long);
+        assert_eq!(watched.check("the long one dropped"), both, "its blocks are cached");
+        watched.forget_cached(&[short]);
+        assert!(watched.check("the cache forgotten") < both);
+        let moved = watched.store.compact(watched.model.arena(), u32::MAX).expect("there is room");
+        assert!(moved > 0, "{}", watched.name);
+        watched.known = watched.blocks(short);
+        let least = watched.check("compacted");
+        watched.grow((short, 6), 301);
+        assert_eq!(watched.check("301 tokens"), least, "the last block has room");
+        watched.store.drop_sequence(watched.model.arena(), short);
+        watched.forget_cached(&[]);
+        assert_eq!(watched.check("nothing left"), 0);
+    }
 }

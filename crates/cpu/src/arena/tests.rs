@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 
 use minfer_graph::{KvFormat, KvLayout};
+#[cfg(target_os = "linux")]
+use minfer_testkit::residency::resident_bytes;
 
 use super::*;
 use crate::math::testing::Numbers;
@@ -36,18 +38,9 @@ fn union(granule: u64, block_bytes: u64, blocks: impl IntoIterator<Item = u64>) 
 /// Bytes of an arena that the operating system says are in memory.
 #[cfg(target_os = "linux")]
 fn resident(arena: &CpuArena) -> u64 {
-    use std::io::{Read, Seek, SeekFrom};
-    let page = pages::page_bytes();
-    let mut map = std::fs::File::open("/proc/self/pagemap").unwrap();
-    let mut of = |group: &Group| {
-        let mut entries = vec![0; group.pages.len() / page * 8];
-        map.seek(SeekFrom::Start((group.pages.as_mut_ptr() as usize / page * 8) as u64)).unwrap();
-        map.read_exact(&mut entries).unwrap();
-        let entries = entries.as_chunks::<8>().0.iter().map(|entry| u64::from_le_bytes(*entry));
-        // Present in memory or swapped.
-        entries.filter(|entry| entry >> 62 != 0).count() as u64 * page as u64
-    };
-    arena.groups.iter().map(&mut of).sum()
+    let addresses = (0..arena.groups.len()).filter_map(|group| arena.addresses(group));
+    let bytes = addresses.map(|addresses| resident_bytes(addresses, pages::page_bytes()));
+    bytes.sum::<std::io::Result<u64>>().expect("a table of pages")
 }
 
 #[cfg(target_os = "linux")]
