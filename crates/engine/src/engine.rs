@@ -47,11 +47,11 @@ pub struct Engine {
 enum Command {
     Submit(Box<Sequence>),
     Cancel(RequestId),
-    OpenSession(SessionId),
+    OpenSession(SessionId, Option<u64>),
     CloseSession(SessionId),
     SessionInfo(SessionId, SyncSender<Option<SessionInfo>>),
     SaveSession(SessionId, PathBuf, Vec<u8>, SyncSender<Result<u64, SessionError>>),
-    LoadSession(SessionId, PathBuf, SyncSender<Result<Vec<u8>, SessionError>>),
+    LoadSession(SessionId, PathBuf, Option<u64>, SyncSender<Result<Vec<u8>, SessionError>>),
 }
 
 impl Engine {
@@ -124,8 +124,17 @@ impl Engine {
     /// # Errors
     /// The engine has stopped.
     pub fn open_session(&self) -> Result<SessionId, SubmitError> {
+        self.open_session_for(None)
+    }
+
+    /// As [`open_session`](Self::open_session), for requests of this salt: one of another salt, or of none, fails with
+    /// [`EngineError::OtherSalt`].
+    ///
+    /// # Errors
+    /// The engine has stopped.
+    pub fn open_session_for(&self, salt: Option<u64>) -> Result<SessionId, SubmitError> {
         let id = self.new_session();
-        self.send(Command::OpenSession(id))?;
+        self.send(Command::OpenSession(id, salt))?;
         Ok(id)
     }
 
@@ -156,8 +165,20 @@ impl Engine {
     /// The file is not sound or not of this model, template and KV format, or there is no room for its rows. Nothing has
     /// changed then.
     pub fn load_session(&self, path: &Path) -> Result<(SessionId, Vec<u8>), SessionError> {
+        self.load_session_for(path, None)
+    }
+
+    /// As [`load_session`](Self::load_session), for requests of this salt: files know of none.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_session_for(
+        &self,
+        path: &Path,
+        salt: Option<u64>,
+    ) -> Result<(SessionId, Vec<u8>), SessionError> {
         let (id, path) = (self.new_session(), path.to_owned());
-        let loaded = self.ask(|answer| Command::LoadSession(id, path, answer));
+        let loaded = self.ask(|answer| Command::LoadSession(id, path, salt, answer));
         Ok((id, loaded.map_err(|_| SessionError::Stopped)??))
     }
 
@@ -241,13 +262,14 @@ fn serve(mut worker: Worker, commands: &Receiver<Command>) {
     worker.settle();
 }
 
-/// Takes what clients have sent, waiting for it while there is nothing to do. Tells whether the handle is still there.
+/// Takes what clients have sent, waiting for it while there is nothing to do, not even moves of rows. Tells whether the handle is still there.
 fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
     loop {
-        let command = if worker.has_work() {
+        let command = if worker.has_work() || worker.tidy_idle() {
             match commands.try_recv() {
                 Ok(command) => command,
-                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Empty) if worker.has_work() => return true,
+                Err(TryRecvError::Empty) => continue,
                 Err(TryRecvError::Disconnected) => return false,
             }
         } else {
@@ -259,14 +281,16 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
         match command {
             Command::Submit(sequence) => worker.accept(*sequence),
             Command::Cancel(id) => worker.cancel(id),
-            Command::OpenSession(id) => worker.open_session(id),
+            Command::OpenSession(id, salt) => worker.open_session(id, salt),
             Command::CloseSession(id) => worker.close_session(id),
             // Somebody who does not wait for the answer does not need it.
             Command::SessionInfo(id, answer) => drop(answer.send(worker.session_info(id))),
             Command::SaveSession(id, path, host, answer) => {
                 drop(answer.send(worker.save_session(id, &path, host)));
             }
-            Command::LoadSession(id, path, answer) => drop(answer.send(worker.load_session(id, &path))),
+            Command::LoadSession(id, path, salt, answer) => {
+                drop(answer.send(worker.load_session(id, &path, salt)));
+            }
         }
     }
 }

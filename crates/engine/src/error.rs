@@ -42,6 +42,9 @@ pub enum EngineError {
     /// The conversation that the request names is not one of the engine's, or was closed.
     #[error("there is no such conversation")]
     NoSession,
+    /// The conversation that the request names was opened with another salt, or without one.
+    #[error("the conversation was opened with another salt than the request's")]
+    OtherSalt,
     /// No token could be chosen.
     #[error("{0} (generated token {index})", index = .1)]
     Sample(#[source] SampleError, u32),

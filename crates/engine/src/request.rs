@@ -43,7 +43,7 @@ pub struct Request {
     pub context_shift: Option<ContextShift>,
     /// Whether rows of earlier requests may be used. They never are where predictions at positions of the prompt are wanted.
     pub reuse: bool,
-    /// Requests of different salts never use each other's rows.
+    /// Requests of different salts never use each other's rows; a conversation takes requests of the salt that it was opened with.
     pub salt: Option<u64>,
 }
 

@@ -1,5 +1,7 @@
 //! Feeding tokens without an engine: every chunk, every batch mate and every place of a row is the caller's choice.
 
+mod rows;
+
 use std::borrow::Cow;
 
 use minfer_graph::{Extents, KvSpec};
@@ -25,6 +27,8 @@ pub struct RunnerOptions {
     pub kv_blocks: Option<u32>,
     /// In which order KV blocks are handed out.
     pub placement: Placement,
+    /// Whether sequences can begin with rows of others that began alike.
+    pub prefix_cache: bool,
 }
 
 /// Which logits a feed computes.
@@ -62,6 +66,8 @@ pub struct RunnerStats {
     pub head_rows: u64,
     /// Graphs built since the model was loaded.
     pub graph_builds: u64,
+    /// Tokens whose rows came from a file.
+    pub tokens_restored: u64,
 }
 
 /// Why tokens could not be fed. The sequences are as they were before.
@@ -100,12 +106,17 @@ pub enum RunError {
     },
 }
 
+impl RunnerOptions {
+    fn store(self) -> StoreOptions {
+        let RunnerOptions { kv_blocks, placement, prefix_cache } = self;
+        StoreOptions { most_blocks: kv_blocks, placement, cache: prefix_cache, ..StoreOptions::default() }
+    }
+}
+
 impl Runner {
     /// A runner with an empty cache.
     pub fn new(model: impl Forward + 'static, options: RunnerOptions) -> Runner {
-        let (most_blocks, placement) = (options.kv_blocks, options.placement);
-        let options = StoreOptions { most_blocks, placement, ..StoreOptions::default() };
-        let store = Store::new(model.kv_spec(), options);
+        let store = Store::new(model.kv_spec(), options.store());
         Runner { model: Box::new(model), store, feed: Feed::default(), counts: RunnerStats::default() }
     }
 

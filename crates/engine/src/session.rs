@@ -47,6 +47,8 @@ pub(crate) struct Session {
     /// Tokens that have been fed.
     pub(crate) fed: usize,
     pub(crate) rows: Rows,
+    /// That of every request that goes on with it.
+    pub(crate) salt: Option<u64>,
     /// The request that has its history and rows now.
     pub(crate) user: Option<RequestId>,
     /// When it was last used, counted in uses.

@@ -36,6 +36,10 @@ pub struct EngineStats {
     pub shifts: u64,
     /// Tokens forgotten so.
     pub shifted_tokens: u64,
+    /// Times that blocks were moved down because requests that ended had left the rest spread.
+    pub compactions: u64,
+    /// Bytes of granules that those moves freed.
+    pub compacted_bytes: u64,
     /// Counters and sizes of the model.
     pub model: ForwardStats,
     /// The worker ended because steps went by without progress.

@@ -3,6 +3,7 @@
 mod admit;
 mod room;
 mod sessions;
+mod tidy;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     feed: Feed,
     scratch: Scratch,
     idle_steps: u32,
+    /// Memory was given back since blocks were last known to lie close together.
+    untidy: bool,
     counts: EngineStats,
     shared: Arc<Mutex<EngineStats>>,
     /// Endings that are sent once memory is given back and the counts are public.
@@ -95,6 +98,7 @@ impl Worker {
             feed: Feed::default(),
             scratch: Scratch::default(),
             idle_steps: 0,
+            untidy: false,
             counts: EngineStats::default(),
             shared,
             endings: Vec::new(),
@@ -233,6 +237,9 @@ impl Worker {
             self.end_all(&Event::Failed(EngineError::Stalled { steps: STALLED_STEPS }));
         }
         self.settle();
+        if self.has_work() {
+            self.tidy();
+        }
         !stalled
     }
 
@@ -298,6 +305,7 @@ impl Worker {
         if let Rows::Cached(kv) = sequence.rows {
             self.store.drop_sequence(self.model.arena(), kv);
         }
+        self.untidy = true;
         match event {
             Event::Failed(_) => self.counts.failed += 1,
             Event::Cancelled => self.counts.cancelled += 1,
@@ -388,6 +396,10 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
+mod room_tests;
+#[cfg(test)]
 mod session_tests;
+#[cfg(test)]
+mod sharing_tests;
 #[cfg(test)]
 mod tests;

@@ -1,101 +1,18 @@
 //! Conversations on real arithmetic: rows that were reused, shared, saved and restored, given up and computed again, or kept by a
 //! context shift give the same bits as rows that were computed alone.
 
+#[path = "common/engine.rs"]
+mod common;
+
 use std::path::Path;
 
+use common::{ANSWER, Bits, Way, ask, read, request, synthetic_file, tokens};
+use minfer::ModelFile;
 use minfer::cpu::Isa;
-use minfer::engine::event::{Finished, Token};
-use minfer::engine::{ContextShift, Engine, Event, Events, Request, SamplingParams};
+use minfer::engine::event::Finished;
+use minfer::engine::{ContextShift, Events, Request};
 use minfer::graph::KvLayout;
-use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
-use minfer_testkit::synthetic::{self, Family};
-
-/// Tokens of every answer.
-const ANSWER: u32 = 6;
-
-/// How an engine is made.
-#[derive(Clone, Copy)]
-struct Way {
-    n_ctx: u32,
-    n_batch: u32,
-    n_slots: u32,
-    threads: usize,
-    isa: Isa,
-    layout: KvLayout,
-    block_tokens: u32,
-    kv_memory: Option<u64>,
-    context_shift: bool,
-}
-
-impl Way {
-    fn plain(n_ctx: u32) -> Way {
-        Way {
-            n_ctx,
-            n_batch: 256,
-            n_slots: 4,
-            threads: 2,
-            isa: Isa::best(),
-            layout: KvLayout::LaneMajor,
-            block_tokens: 64,
-            kv_memory: None,
-            context_shift: false,
-        }
-    }
-
-    fn engine(self, file: &ModelFile) -> Engine {
-        let machine =
-            MachineOptions { threads: Some(self.threads), isa: Some(self.isa), ..MachineOptions::default() };
-        let Way { layout, block_tokens, kv_memory, context_shift, n_batch, n_slots, .. } = self;
-        let options = LoadOptions {
-            n_ctx: ContextLength::Fixed(self.n_ctx),
-            n_slots,
-            n_batch,
-            kv: KvOptions { layout, block_tokens, ..KvOptions::default() },
-            kv_memory,
-            context_shift,
-            ..LoadOptions::default()
-        };
-        let machine = Machine::new(&machine).expect("a machine");
-        Loaded::new(&machine, file, &options).expect("the model loads").into_engine().expect("an engine")
-    }
-}
-
-/// An answer as ids with the bits of log-probabilities.
-type Bits = Vec<(u32, Vec<(u32, u32)>)>;
-
-fn read(events: &Events) -> (Bits, Finished) {
-    let mut bits = Bits::new();
-    loop {
-        match events.recv().expect("an event") {
-            Event::Token(Token { id, logprobs, .. }) => {
-                let top = logprobs.expect("asked for").top;
-                bits.push((id, top.iter().map(|token| (token.id, token.logprob.to_bits())).collect()));
-            }
-            Event::Finished(finished) => return (bits, finished),
-            Event::Failed(error) => panic!("{error}"),
-            Event::Cancelled => panic!("cancelled"),
-            Event::Progress(_) | Event::PromptLogprobs(_) => {}
-        }
-    }
-}
-
-fn ask(engine: &Engine, request: Request) -> (Bits, Finished) {
-    read(&engine.submit(request).expect("accepted").1)
-}
-
-fn request(prompt: &[u32]) -> Request {
-    Request {
-        max_tokens: Some(ANSWER),
-        ignore_eos: true,
-        logprobs: Some(8),
-        sampling: SamplingParams::greedy(),
-        ..Request::new(prompt.to_vec())
-    }
-}
-
-fn tokens(vocabulary: u32, count: u32, seed: u32) -> Vec<u32> {
-    (0..count).map(|index| (index * index * 7 + index * 13 + 5 + seed * 31) % vocabulary).collect()
-}
+use minfer_testkit::synthetic::Family;
 
 /// Every way to come by a prompt's rows, `length` of them.
 fn check(name: &str, file: &ModelFile, vocabulary: u32, length: u32) {
@@ -147,12 +64,6 @@ fn restored(name: &str, file: &ModelFile, way: Way, prompt: &[u32], expected: &B
         assert_eq!(elsewhere.stats().tokens_fed, (rest.len() + ANSWER as usize - 1) as u64);
         assert_eq!(&bits, expected, "{name}: restored as {layout}, blocks of {block_tokens}");
     }
-}
-
-fn synthetic_file(family: Family) -> ModelFile {
-    let mut model: synthetic::ModelFile = family.model();
-    model.set_context_length(2048);
-    ModelFile::from_bytes(model.to_bytes()).expect("a sound file")
 }
 
 #[test]

@@ -46,6 +46,17 @@ impl Store {
         Ok(moves.len() as u32)
     }
 
+    /// Bytes of the granules in which all blocks in use would lie if every block had moved down.
+    pub fn packed_bytes(&self, granule: u64) -> u64 {
+        let used = |group: &Group| u64::from(group.pool.total() - group.pool.free()) * group.block_bytes;
+        self.groups.iter().map(|group| used(group).next_multiple_of(granule)).sum()
+    }
+
+    /// Bytes of the largest block.
+    pub(crate) fn largest_block_bytes(&self) -> u64 {
+        self.groups.iter().map(|group| group.block_bytes).max().unwrap_or(0)
+    }
+
     /// Pairs the highest blocks in use with the lowest free ones below them.
     fn plan_moves(&self, most: u32) -> Vec<Move> {
         let mut moves = Vec::new();

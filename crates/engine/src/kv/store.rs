@@ -189,6 +189,11 @@ impl Store {
         &sequence.tokens[..sequence.length as usize]
     }
 
+    /// Every sequence.
+    pub fn ids(&self) -> Vec<SequenceId> {
+        self.sequences.keys().copied().collect()
+    }
+
     /// How many tokens' rows are in the cache.
     pub fn length(&self, id: SequenceId) -> u32 {
         self.sequence(id).length

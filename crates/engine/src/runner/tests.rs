@@ -6,7 +6,7 @@ use crate::test_model::{eloquent, executor};
 const EXTENTS: Extents = Extents { tokens: 64, rows: 3, sequences: 4 };
 
 fn runner(backend: &NullBackend, placement: Placement) -> Runner {
-    Runner::new(executor(backend, 100, EXTENTS), RunnerOptions { placement, kv_blocks: None })
+    Runner::new(executor(backend, 100, EXTENTS), RunnerOptions { placement, ..RunnerOptions::default() })
 }
 
 fn prompt() -> Vec<u32> {

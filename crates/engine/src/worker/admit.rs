@@ -77,6 +77,9 @@ impl Worker {
     /// Goes on with a conversation: its rows up to where the prompt parts from it. The conversation is as it was where that fails.
     fn resume_session(&mut self, id: SessionId, sequence: &mut Sequence) -> Result<(), EngineError> {
         let session = self.sessions.get(&id).ok_or(EngineError::NoSession)?;
+        if session.salt != sequence.salt {
+            return Err(EngineError::OtherSalt);
+        }
         let shared = session.history.shared_with(sequence.tokens(), session.fed);
         let removed = if shared > 0 { session.history.removed_tokens() } else { 0 };
         self.check_room(sequence, shared, removed)?;

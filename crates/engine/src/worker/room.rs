@@ -18,7 +18,7 @@ impl Worker {
 
     /// Takes cells for a running sequence. Where there is no room, conversations that nobody uses and then the youngest
     /// sequences give theirs; one that is alone and still has no room forgets or ends.
-    pub(super) fn prepare(&mut self, index: usize, tokens: u32) -> bool {
+    pub(super) fn prepare(&mut self, mut index: usize, tokens: u32) -> bool {
         if !self.shift_if_full(index, tokens) {
             return false;
         }
@@ -41,6 +41,7 @@ impl Worker {
             if victim == index {
                 return false;
             }
+            index -= usize::from(victim < index);
         }
     }
 

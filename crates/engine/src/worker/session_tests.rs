@@ -14,7 +14,7 @@ const KEEP: u32 = 5;
 /// A context of `n_ctx` tokens and so many blocks of 16 positions.
 fn bench(n_ctx: usize, blocks: u32) -> Bench {
     let mut bench = bench_on(&eloquent(), n_ctx, blocks);
-    bench.worker.open_session(ID);
+    bench.worker.open_session(ID, None);
     bench
 }
 
@@ -254,7 +254,7 @@ fn a_saved_conversation_goes_on_elsewhere_as_if_it_had_never_stopped() {
         tokens.extend([90, 91, 92]);
         let expected = bench.answer(shifting(turn(&tokens, 9)));
         let mut elsewhere = bench_on(&eloquent(), 64, 128);
-        assert_eq!(elsewhere.worker.load_session(ID, &path).unwrap(), b"host");
+        assert_eq!(elsewhere.worker.load_session(ID, &path, None).unwrap(), b"host");
         let answer = elsewhere.answer(shifting(turn(&tokens, 9)));
         assert_eq!(answer.ids(), expected.ids());
         assert_eq!(answer.finished().usage, expected.finished().usage);
@@ -281,7 +281,8 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     bench.drain();
     drop(events);
     bench.worker.save_session(ID, &path, Vec::new()).unwrap();
-    let refused = |bench: &mut Bench| bench.worker.load_session(SessionId(2), &path).unwrap_err().to_string();
+    let refused =
+        |bench: &mut Bench| bench.worker.load_session(SessionId(2), &path, None).unwrap_err().to_string();
     let mut small = bench_on(&eloquent(), 32, 64);
     assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32 (--n-ctx)");
     small.assert_idle();
@@ -354,7 +355,7 @@ fn a_conversation_whose_turn_is_preempted_goes_on() {
         let mut preemptions = 0;
         for blocks in 8..13 {
             let mut tight = bench(n_ctx, blocks);
-            ids.iter().for_each(|&id| tight.worker.open_session(id));
+            ids.iter().for_each(|&id| tight.worker.open_session(id, None));
             let events = ids.map(|id| tight.submit(long(id)).unwrap().1);
             tight.drain();
             let answers = events.map(|events| Answer::of(&events).ids());

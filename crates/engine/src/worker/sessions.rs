@@ -12,14 +12,15 @@ use crate::session::{Rows, Session, SessionId, SessionInfo};
 
 impl Worker {
     /// A conversation without tokens.
-    pub(crate) fn open_session(&mut self, id: SessionId) {
-        self.sessions.insert(id, Session::default());
+    pub(crate) fn open_session(&mut self, id: SessionId, salt: Option<u64>) {
+        self.sessions.insert(id, Session { salt, ..Session::default() });
     }
 
     /// Forgets a conversation. Its request, if one runs, goes on alone.
     pub(crate) fn close_session(&mut self, id: SessionId) {
         if let Some(Session { rows: Rows::Cached(kv), .. }) = self.sessions.remove(&id) {
             self.store.drop_sequence(self.model.arena(), kv);
+            self.untidy = true;
         }
         self.settle();
     }
@@ -40,6 +41,7 @@ impl Worker {
             history: std::mem::take(&mut sequence.history),
             fed: sequence.fed,
             rows: std::mem::take(&mut sequence.rows),
+            salt: session.salt,
             user: None,
             used: *uses,
         };
@@ -52,10 +54,11 @@ impl Worker {
         path: &Path,
         host: Vec<u8>,
     ) -> Result<u64, SessionError> {
-        if let Rows::Swapped(swapped) = &self.idle_session(id)?.rows {
-            let swapped = Arc::clone(swapped);
+        let session = self.idle_session(id)?;
+        if let Rows::Swapped(swapped) = &session.rows {
+            let (swapped, salt) = (Arc::clone(swapped), session.salt);
             let kv =
-                self.swap_in(&swapped, None).map_err(|error| SessionError::NotInCache(error.to_string()))?;
+                self.swap_in(&swapped, salt).map_err(|error| SessionError::NotInCache(error.to_string()))?;
             self.idle_session(id)?.rows = Rows::Cached(kv);
         }
         let session = &self.sessions[&id];
@@ -64,20 +67,22 @@ impl Worker {
     }
 
     fn row_source(&self, session: &Session, host: Vec<u8>) -> RowSource {
-        let (length, runs, places) = match session.rows {
-            Rows::Cached(kv) => {
-                let runs =
-                    (0..self.store.groups()).map(|group| session::row_runs(&self.store.rows(group, kv)));
-                (self.store.length(kv), runs.collect(), session::places(&self.store, kv))
-            }
-            _ => (0, vec![Vec::new(); self.store.groups()], vec![Vec::new(); self.store.groups()]),
-        };
         let (tokens, removed) = (session.history.tokens.clone(), session.history.removed().to_vec());
-        RowSource { saved: SavedSequence { tokens, removed, length, runs, host }, places }
+        let Rows::Cached(kv) = session.rows else {
+            let groups = self.store.groups();
+            let (runs, places) = (vec![Vec::new(); groups], vec![Vec::new(); groups]);
+            return RowSource { saved: SavedSequence { tokens, removed, length: 0, runs, host }, places };
+        };
+        RowSource::of(&self.store, kv, tokens, removed, host)
     }
 
     /// Opens a conversation from a file; returns the caller's bytes. Nothing has changed where that fails.
-    pub(crate) fn load_session(&mut self, id: SessionId, path: &Path) -> Result<Vec<u8>, SessionError> {
+    pub(crate) fn load_session(
+        &mut self,
+        id: SessionId,
+        path: &Path,
+        salt: Option<u64>,
+    ) -> Result<Vec<u8>, SessionError> {
         let file = SessionFile::open(path)?;
         file.check(self.identity, self.model.kv_spec())?;
         let [saved] = file.sequences() else {
@@ -92,29 +97,25 @@ impl Worker {
         if length > n_ctx {
             return Err(SessionError::TooLong { length, n_ctx });
         }
-        let rows = if length > 0 { Rows::Cached(self.load_rows(&file, saved)?) } else { Rows::None };
+        let rows = if length > 0 { Rows::Cached(self.load_rows(&file, saved, salt)?) } else { Rows::None };
         let history = History::from_parts(saved.tokens.clone(), saved.removed.clone());
         let fed = (length + history.removed_tokens()) as usize;
         self.session_uses += 1;
-        let session = Session { history, fed, rows, user: None, used: self.session_uses };
+        let session = Session { history, fed, rows, salt, user: None, used: self.session_uses };
         self.sessions.insert(id, session);
         self.settle();
         Ok(saved.host.clone())
     }
 
-    fn load_rows(&mut self, file: &SessionFile, saved: &SavedSequence) -> Result<SequenceId, SessionError> {
-        let kv = self.restore(&saved.shape(), None)?;
-        let places = session::places(&self.store, kv);
-        match file.read_rows(0, self.model.arena(), &places) {
-            Ok(()) => {
-                self.store.publish(kv);
-                Ok(kv)
-            }
-            Err(error) => {
-                self.store.drop_sequence(self.model.arena(), kv);
-                Err(error)
-            }
-        }
+    fn load_rows(
+        &mut self,
+        file: &SessionFile,
+        saved: &SavedSequence,
+        salt: Option<u64>,
+    ) -> Result<SequenceId, SessionError> {
+        let kv = self.restore(&saved.shape(), salt)?;
+        file.fill(0, &mut self.store, self.model.arena(), kv)?;
+        Ok(kv)
     }
 
     fn idle_session(&mut self, id: SessionId) -> Result<&mut Session, SessionError> {

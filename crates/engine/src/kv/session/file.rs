@@ -10,7 +10,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::header::Header;
 use super::save::{FRONT, MAGIC, SUM};
-use super::{Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, row_bytes};
+use super::{
+    Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places, row_bytes,
+};
+use crate::kv::{SequenceId, Store};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
@@ -68,6 +71,25 @@ impl SessionFile {
     /// The sequences without their rows.
     pub fn sequences(&self) -> &[SavedSequence] {
         &self.header.sequences
+    }
+
+    /// Fills a sequence that was [restored](Store::restore) for one of the file's, and publishes it; drops it where that fails.
+    ///
+    /// # Errors
+    /// As [`read_rows`](Self::read_rows).
+    pub fn fill(
+        &self,
+        sequence: usize,
+        store: &mut Store,
+        arena: &mut dyn KvArena,
+        id: SequenceId,
+    ) -> Result<(), SessionError> {
+        let read = self.read_rows(sequence, arena, &places(store, id));
+        match read {
+            Ok(()) => store.publish(id),
+            Err(_) => store.drop_sequence(arena, id),
+        }
+        read
     }
 
     /// Writes the rows of one sequence to an arena. `places` take the rows of its runs. The file was checked against the arena's spec.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use minfer_graph::KvSpec;
@@ -10,7 +11,11 @@ use tempfile::NamedTempFile;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::header::Header;
-use super::{Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, row_bytes};
+use super::{
+    Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places, row_bytes,
+    row_runs,
+};
+use crate::kv::{SequenceId, Store};
 
 /// The first bytes of every session file.
 pub(super) const MAGIC: [u8; 8] = *b"MINFSESS";
@@ -26,6 +31,21 @@ pub struct RowSource {
     pub saved: SavedSequence,
     /// Where the rows of the runs lie.
     pub places: Places,
+}
+
+impl RowSource {
+    /// A sequence of a store whose fed tokens are `tokens` without the `removed` ones.
+    pub fn of(
+        store: &Store,
+        id: SequenceId,
+        tokens: Vec<u32>,
+        removed: Vec<Range<u32>>,
+        host: Vec<u8>,
+    ) -> RowSource {
+        let runs = (0..store.groups()).map(|group| row_runs(&store.rows(group, id))).collect();
+        let saved = SavedSequence { tokens, removed, length: store.length(id), runs, host };
+        RowSource { saved, places: places(store, id) }
+    }
 }
 
 /// Writes sequences with their rows; returns the file's length. Rows go from the arena to the file one layer at a time.
