@@ -1,17 +1,21 @@
 //! One answer: the logits of a sequence are the same bits however they are computed.
 
+mod subject;
 mod variant;
 
 use minfer::ModelFile;
 use minfer::cpu::Isa;
 use minfer::engine::kv::Placement;
-use minfer::graph::KvFormat;
+use minfer::graph::{KvFormat, KvLayout};
 use minfer::tensor::DType;
 use minfer_testkit::synthetic::{self, Family};
-use variant::{Mates, Variant, logits};
+use subject::Subject;
+use variant::{Mates, Prefix, Variant};
 
 /// Positions of the prompts: beyond ten tiles.
 const POSITIONS: usize = 700;
+/// Those where all combinations are tried: two blocks of 64, the beginning ends in the first.
+const FEW_POSITIONS: usize = 70;
 
 fn prompt(vocabulary: u32, positions: usize) -> Vec<u32> {
     (0..positions as u32).map(|index| (index * index * 7 + index * 13 + 5) % vocabulary).collect()
@@ -36,19 +40,22 @@ fn check_portable(
     variants: &[Variant],
     portable: usize,
 ) {
-    let expected = logits(file, format, prompt, Variant { isa: Isa::best(), ..Variant::PLAIN });
+    let mut subject = Subject::new(file, format, prompt);
+    let expected = subject.logits(prompt.len(), Variant { isa: Isa::best(), ..Variant::PLAIN }).bits;
     assert!(
         expected.iter().all(|&bits| f32::from_bits(bits).is_finite()),
         "{name}: logits that are no numbers"
     );
     let width = expected.len() / prompt.len();
     for &variant in variants {
-        let seen = if variant.isa == Isa::Scalar { &prompt[..portable] } else { prompt };
-        let found = logits(file, format, seen, variant);
-        assert_eq!(found.len(), seen.len() * width);
-        if let Some(index) = (0..found.len()).find(|&index| found[index] != expected[index]) {
-            let (position, token) = (index / width, index % width);
-            let [found, expected] = [found[index], expected[index]].map(f32::from_bits);
+        let positions = if variant.isa == Isa::Scalar { portable } else { prompt.len() };
+        let found = subject.logits(positions, variant);
+        assert_eq!(found.first > 0, variant.prefix != Prefix::Computed);
+        assert_eq!(found.bits.len(), (positions - found.first) * width);
+        let expected = &expected[found.first * width..];
+        if let Some(index) = (0..found.bits.len()).find(|&index| found.bits[index] != expected[index]) {
+            let (position, token) = (found.first + index / width, index % width);
+            let [found, expected] = [found.bits[index], expected[index]].map(f32::from_bits);
             panic!(
                 "{name}, {format}, {variant:?}: position {position}, token {token}: {found} is not {expected}"
             );
@@ -56,17 +63,52 @@ fn check_portable(
     }
 }
 
-/// Every combination of the factors.
-fn product(isas: &[Isa], threads: &[usize], chunks: &[usize]) -> Vec<Variant> {
+const LAYOUTS: [KvLayout; 3] = [KvLayout::LaneMajor, KvLayout::HeadMajor, KvLayout::SeqMajor];
+const BLOCKS: [u32; 2] = [64, 16];
+const PREFIXES: [Prefix; 4] = [Prefix::Computed, Prefix::Reused, Prefix::Shared, Prefix::Restored];
+
+/// Every combination of how sequences are fed and placed.
+fn feeds(plain: Variant, chunks: &[usize]) -> Vec<Variant> {
     let mut variants = Vec::new();
+    for &chunk in chunks {
+        for mates in [Mates::None, Mates::After, Mates::Around] {
+            for placement in [Placement::Fresh, Placement::Shuffled(7)] {
+                variants.push(Variant { chunk, mates, placement, ..plain });
+            }
+        }
+    }
+    variants
+}
+
+/// Every combination of where rows come from and how they lie.
+fn stores(plain: Variant) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    for layout in LAYOUTS {
+        for block_tokens in BLOCKS {
+            for prefix in PREFIXES {
+                variants.push(Variant { layout, block_tokens, prefix, ..plain });
+            }
+        }
+    }
+    variants
+}
+
+/// Every combination of all factors on one instruction set.
+fn product(isa: Isa) -> Vec<Variant> {
+    let threads = [1, 2, 3].map(|threads| Variant { isa, threads, ..Variant::PLAIN });
+    let stores = threads.into_iter().flat_map(stores);
+    stores.flat_map(|store| feeds(store, &[1, 7, 512])).collect()
+}
+
+/// Every combination of instruction set, threads and feeds, each with the next way of keeping rows.
+fn rotated(isas: &[Isa], threads: &[usize], chunks: &[usize]) -> Vec<Variant> {
+    let mut variants = Vec::new();
+    let stores = stores(Variant::PLAIN);
     for &isa in isas {
         for &threads in threads {
-            for &chunk in chunks {
-                for mates in [Mates::None, Mates::After, Mates::Around] {
-                    for placement in [Placement::Fresh, Placement::Shuffled(7)] {
-                        variants.push(Variant { isa, threads, chunk, mates, placement, ..Variant::PLAIN });
-                    }
-                }
+            for feed in feeds(Variant { isa, threads, ..Variant::PLAIN }, chunks) {
+                let Variant { layout, block_tokens, prefix, .. } = stores[variants.len() * 7 % stores.len()];
+                variants.push(Variant { layout, block_tokens, prefix, ..feed });
             }
         }
     }
@@ -76,40 +118,58 @@ fn product(isas: &[Isa], threads: &[usize], chunks: &[usize]) -> Vec<Variant> {
 /// Every value of every factor at least once, and pairs that interact.
 fn sample() -> Vec<Variant> {
     let plain = Variant::PLAIN;
+    let [_, head_major, seq_major] = LAYOUTS;
     let mut variants = Vec::new();
     for isa in Isa::available() {
-        let shuffled = Placement::Shuffled(3);
+        let placement = Placement::Shuffled(3);
         variants.push(Variant { isa, threads: 2, chunk: 64, ..plain });
-        variants.push(Variant {
-            isa,
-            threads: 3,
-            chunk: 7,
-            mates: Mates::Around,
-            placement: shuffled,
-            ..plain
-        });
+        let odd = Variant { isa, threads: 3, chunk: 7, mates: Mates::Around, placement, ..plain };
+        variants.push(Variant { layout: seq_major, block_tokens: 16, prefix: Prefix::Shared, ..odd });
     }
     let best = Variant { isa: Isa::best(), ..plain };
+    let single = Variant { chunk: 1, threads: 3, mates: Mates::After, ..best };
     variants.extend([
         Variant { chunk: 1, ..best },
-        Variant { chunk: 1, threads: 3, mates: Mates::After, placement: Placement::Shuffled(11), ..best },
+        Variant { layout: head_major, placement: Placement::Shuffled(11), ..single },
         Variant { block_tokens: 16, threads: 2, placement: Placement::Shuffled(5), ..best },
-        Variant { block_tokens: 128, chunk: 100, ..best },
-        Variant { rewritten: false, threads: 2, ..best },
-        Variant { head_rows: 1, ..best },
-        Variant { head_rows: 64, threads: 2, chunk: 33, ..best },
+        Variant { block_tokens: 128, chunk: 100, prefix: Prefix::Reused, ..best },
+        Variant { layout: seq_major, prefix: Prefix::Restored, placement: Placement::Shuffled(8), ..best },
+        Variant { layout: head_major, block_tokens: 16, prefix: Prefix::Restored, ..best },
+        Variant { rewritten: false, threads: 2, layout: seq_major, ..best },
+        Variant { head_rows: 1, layout: head_major, prefix: Prefix::Reused, ..best },
+        Variant { head_rows: 64, threads: 2, chunk: 33, prefix: Prefix::Shared, ..best },
     ]);
     variants
 }
 
+fn all_combinations(isas: &[Isa]) {
+    let file = synthetic_file(Family::Qwen2.model());
+    for &isa in isas {
+        let variants = product(isa);
+        println!("{isa}: {} ways", variants.len());
+        check("qwen2", &file, KvFormat::F16, &prompt(260, FEW_POSITIONS), &variants);
+    }
+}
+
 #[test]
-fn the_full_product_on_a_tiny_model() {
+fn all_combinations_on_portable_code() {
+    all_combinations(&[Isa::Scalar]);
+}
+
+#[test]
+fn all_combinations_on_vectors() {
+    let isas: Vec<Isa> = Isa::available().filter(|&isa| isa != Isa::Scalar).collect();
+    all_combinations(&isas);
+}
+
+#[test]
+fn a_product_past_ten_tiles() {
     let isas: Vec<Isa> = Isa::available().collect();
     println!("instruction sets: {isas:?}");
     let file = synthetic_file(Family::Qwen2.model());
     let prompt = prompt(260, POSITIONS);
-    check("qwen2", &file, KvFormat::F16, &prompt, &product(&isas, &[1, 2, 3], &[7, 64, 512]));
-    check("qwen2", &file, KvFormat::F16, &prompt, &product(&[Isa::best()], &[1, 2], &[1]));
+    check("qwen2", &file, KvFormat::F16, &prompt, &rotated(&isas, &[1, 2, 3], &[7, 64, 512]));
+    check("qwen2", &file, KvFormat::F16, &prompt, &rotated(&[Isa::best()], &[1, 2], &[1]));
 }
 
 #[test]
@@ -143,10 +203,14 @@ fn spans_of_a_long_sequence() {
     let file = synthetic_file(Family::Llama.model());
     let prompt = prompt(260, 2040);
     let best = Variant { isa: Isa::best(), ..Variant::PLAIN };
+    let [_, head_major, seq_major] = LAYOUTS;
+    let shared = Variant { prefix: Prefix::Shared, layout: seq_major, ..best };
+    let scalar = Variant { isa: Isa::Scalar, block_tokens: 16, layout: head_major, ..best };
     let variants = [
         Variant { threads: 2, chunk: 1, ..best },
-        Variant { threads: 3, chunk: 500, mates: Mates::After, ..best },
-        Variant { isa: Isa::Scalar, threads: 2, chunk: 512, placement: Placement::Shuffled(2), ..best },
+        Variant { threads: 3, chunk: 500, mates: Mates::After, ..shared },
+        Variant { threads: 3, chunk: 9, prefix: Prefix::Restored, block_tokens: 16, ..best },
+        Variant { threads: 2, placement: Placement::Shuffled(2), ..scalar },
     ];
     for format in KvFormat::ALL {
         check("llama", &file, format, &prompt, &variants);
@@ -166,11 +230,15 @@ fn real(file: &str, scalar_positions: usize) {
     prompt.truncate(POSITIONS);
     assert_eq!(prompt.len(), POSITIONS);
     let best = Variant { isa: Isa::best(), ..Variant::PLAIN };
-    let shuffled = Placement::Shuffled(9);
+    let [_, head_major, seq_major] = LAYOUTS;
+    let mates = Variant { threads: 2, mates: Mates::Around, placement: Placement::Shuffled(9), ..best };
+    let restored = Variant { prefix: Prefix::Restored, layout: head_major, ..best };
     let variants = [
-        Variant { threads: 2, chunk: 64, mates: Mates::Around, placement: shuffled, ..best },
-        Variant { threads: 3, chunk: 7, ..best },
-        Variant { isa: Isa::available().rev_second(), threads: 2, ..best },
+        Variant { chunk: 64, layout: seq_major, block_tokens: 16, prefix: Prefix::Shared, ..mates },
+        Variant { threads: 3, chunk: 7, layout: head_major, ..best },
+        Variant { threads: 2, chunk: 20, block_tokens: 16, prefix: Prefix::Reused, ..best },
+        Variant { threads: 2, chunk: 50, block_tokens: 16, ..restored },
+        Variant { isa: Isa::available().rev_second(), threads: 2, layout: seq_major, ..best },
     ];
     check("real", &file, KvFormat::F16, &prompt, &variants);
     check("real", &file, KvFormat::BF16, &prompt[..100], &variants);

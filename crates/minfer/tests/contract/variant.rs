@@ -1,12 +1,12 @@
 //! One way of computing the same thing.
 
 use minfer::cpu::Isa;
+use minfer::engine::RunnerOptions;
 use minfer::engine::kv::Placement;
-use minfer::engine::{Runner, RunnerOptions, Want};
-use minfer::graph::KvFormat;
-use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer::graph::{KvFormat, KvLayout};
+use minfer::{ContextLength, KvOptions, LoadOptions, Machine, MachineOptions};
 
-/// Tokens of a step at most, mates included.
+/// Tokens of a step at most, those of others included.
 const N_BATCH: u32 = 640;
 
 /// What may differ without changing a bit.
@@ -19,7 +19,9 @@ pub(crate) struct Variant {
     /// How many other sequences are in every step, and in which order ours stands among them.
     pub(crate) mates: Mates,
     pub(crate) placement: Placement,
+    pub(crate) layout: KvLayout,
     pub(crate) block_tokens: u32,
+    pub(crate) prefix: Prefix,
     /// Rows of the head at once.
     pub(crate) head_rows: u32,
     /// Graph rewrites on or off.
@@ -35,6 +37,19 @@ pub(crate) enum Mates {
     Around,
 }
 
+/// Where the rows of the prompt's beginning come from. But for the first it is cut inside of a block of 16, and windows
+/// give back what is out of sight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prefix {
+    Computed,
+    /// Those of a sequence that has ended.
+    Reused,
+    /// Those of a sequence that goes on with other tokens in every step.
+    Shared,
+    /// A file, saved under another layout and block size.
+    Restored,
+}
+
 impl Variant {
     pub(crate) const PLAIN: Variant = Variant {
         isa: Isa::Scalar,
@@ -42,84 +57,66 @@ impl Variant {
         chunk: 512,
         mates: Mates::None,
         placement: Placement::Fresh,
+        layout: KvLayout::LaneMajor,
         block_tokens: 64,
+        prefix: Prefix::Computed,
         head_rows: 16,
         rewritten: true,
     };
-}
 
-/// Bits of the logits after every token of `prompt`, row after row, proven to have been computed as the variant says.
-pub(crate) fn logits(file: &ModelFile, format: KvFormat, prompt: &[u32], variant: Variant) -> Vec<u32> {
-    let machine = machine(variant);
-    let loaded =
-        Loaded::new(&machine, file, &options(format, prompt.len(), variant)).expect("the model loads");
-    let rewrites: usize = loaded.executor().stats().rewrites.applied.iter().map(|(_, count)| count).sum();
-    assert_eq!(rewrites > 0, variant.rewritten, "rewrites: {rewrites}");
-    let mut runner =
-        loaded.into_runner(RunnerOptions { placement: variant.placement, ..RunnerOptions::default() });
-    let bits = feed(&mut runner, prompt, variant);
-    let stats = runner.stats();
-    assert_eq!(stats.steps as usize, prompt.len().div_ceil(variant.chunk), "steps");
-    assert_eq!(stats.graph_builds, 2, "a graph is built once");
-    bits
-}
-
-fn machine(variant: Variant) -> Machine {
-    let options = MachineOptions {
-        threads: Some(variant.threads),
-        isa: Some(variant.isa),
-        ..MachineOptions::default()
-    };
-    let machine = Machine::new(&options).expect("a machine");
-    assert_eq!((machine.isa(), machine.threads()), (variant.isa, variant.threads));
-    machine
-}
-
-fn options(format: KvFormat, positions: usize, variant: Variant) -> LoadOptions {
-    let off = if variant.rewritten { Vec::new() } else { minfer::graph::passes::names() };
-    LoadOptions {
-        n_ctx: ContextLength::Fixed(positions as u32 + 1),
-        n_batch: N_BATCH,
-        n_slots: 4,
-        head_rows: variant.head_rows,
-        kv: KvOptions {
-            k_format: format,
-            v_format: format,
+    /// Whether a model that was loaded for one serves the other.
+    pub(crate) fn is_loaded_alike(&self, other: &Variant) -> bool {
+        let loaded = |variant: &Variant| Variant {
+            isa: variant.isa,
+            threads: variant.threads,
+            layout: variant.layout,
             block_tokens: variant.block_tokens,
-            ..KvOptions::default()
-        },
-        rewrites_off: off.into_iter().map(str::to_owned).collect(),
-        ..LoadOptions::default()
-    }
-}
-
-fn feed(runner: &mut Runner, prompt: &[u32], variant: Variant) -> Vec<u32> {
-    let ours = runner.open();
-    let others: Vec<_> = match variant.mates {
-        Mates::None => Vec::new(),
-        Mates::After | Mates::Around => (0..3).map(|_| runner.open()).collect(),
-    };
-    let place = if variant.mates == Mates::Around { 2 } else { 0 };
-    let mut bits = Vec::with_capacity(prompt.len() * runner.vocab());
-    for (step, chunk) in prompt.chunks(variant.chunk).enumerate() {
-        // Mates of other lengths with other tokens: 1, 3 and 17 a step, as far as there is room.
-        let tokens = |mate: usize| -> Vec<u32> {
-            let count = [1, 3, 17][mate].min(prompt.len() - runner.length(others[mate]) as usize);
-            (0..count).map(|index| prompt[(step * 31 + mate * 7 + index) % prompt.len()]).collect()
+            head_rows: variant.head_rows,
+            rewritten: variant.rewritten,
+            ..Variant::PLAIN
         };
-        let texts: Vec<Vec<u32>> = (0..others.len()).map(tokens).collect();
-        let pairs = others.iter().copied().zip(texts.iter().map(Vec::as_slice));
-        let mut batch: Vec<_> = pairs.filter(|(_, tokens)| !tokens.is_empty()).collect();
-        let place = place.min(batch.len());
-        batch.insert(place, (ours, chunk));
-        runner
-            .feed(&batch, Want::All, |row| {
-                if row.sequence == place {
-                    assert_eq!(row.position as usize, bits.len() / row.logits.len());
-                    bits.extend(row.logits.iter().map(|logit| logit.to_bits()));
-                }
-            })
-            .expect("the step runs");
+        loaded(self) == loaded(other)
     }
-    bits
+
+    /// How the file is made that a restored beginning comes from: as little as possible is the same.
+    pub(crate) fn saved(self) -> Variant {
+        let layout = match self.layout {
+            KvLayout::SeqMajor => KvLayout::HeadMajor,
+            _ => KvLayout::SeqMajor,
+        };
+        let block_tokens = if self.block_tokens == 16 { 64 } else { 16 };
+        Variant { isa: Isa::best(), threads: 2, layout, block_tokens, ..Variant::PLAIN }
+    }
+
+    pub(crate) fn machine(&self) -> Machine {
+        let options =
+            MachineOptions { threads: Some(self.threads), isa: Some(self.isa), ..MachineOptions::default() };
+        let machine = Machine::new(&options).expect("a machine");
+        assert_eq!((machine.isa(), machine.threads()), (self.isa, self.threads));
+        machine
+    }
+
+    pub(crate) fn load_options(&self, format: KvFormat, positions: usize) -> LoadOptions {
+        let off = if self.rewritten { Vec::new() } else { minfer::graph::passes::names() };
+        LoadOptions {
+            n_ctx: ContextLength::Fixed(positions as u32 + 1),
+            n_batch: N_BATCH,
+            // Ours, three mates, and one whose rows it shares.
+            n_slots: 5,
+            head_rows: self.head_rows,
+            kv: KvOptions {
+                k_format: format,
+                v_format: format,
+                layout: self.layout,
+                block_tokens: self.block_tokens,
+            },
+            rewrites_off: off.into_iter().map(str::to_owned).collect(),
+            ..LoadOptions::default()
+        }
+    }
+
+    pub(crate) fn runner_options(&self) -> RunnerOptions {
+        let prefix_cache = matches!(self.prefix, Prefix::Reused | Prefix::Shared);
+        RunnerOptions { placement: self.placement, prefix_cache, ..RunnerOptions::default() }
+    }
 }
