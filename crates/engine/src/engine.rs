@@ -18,7 +18,7 @@ use crate::sequence::Sequence;
 use crate::session::{SessionId, SessionInfo};
 use crate::stats::EngineStats;
 use crate::worker::{Worker, words};
-use crate::{ConfigError, EngineConfig, EngineError, Forward, SubmitError};
+use crate::{ConfigError, EngineConfig, EngineError, Forward, HostMemory, SubmitError};
 
 /// Names a request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,13 +64,27 @@ impl Engine {
         tokenizer: Arc<Tokenizer>,
         config: EngineConfig,
     ) -> Result<Engine, ConfigError> {
+        Engine::with_host_memory(model, tokenizer, config, HostMemory::default())
+    }
+
+    /// As [`new`](Self::new), asking `host` before rows are copied to the host's memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_host_memory(
+        model: impl Forward + 'static,
+        tokenizer: Arc<Tokenizer>,
+        config: EngineConfig,
+        host: HostMemory,
+    ) -> Result<Engine, ConfigError> {
         config.validate(model.extents())?;
         let (tokens, vocab) = (tokenizer.vocab_len(), model.vocab().min(model.input_vocab()));
         if tokens > vocab {
             return Err(ConfigError::Vocabulary { tokens, vocab });
         }
         let stats = Arc::new(Mutex::new(EngineStats::default()));
-        let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &config, Arc::clone(&stats));
+        let mut worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &config, Arc::clone(&stats));
+        worker.host = host;
         let admission = Admission::new(&config, &tokenizer, vocab, worker.kv_tokens());
         let (commands, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()

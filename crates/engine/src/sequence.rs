@@ -22,6 +22,8 @@ pub(crate) struct Sequence {
     prompt_len: usize,
     /// Tokens that have been fed.
     pub(crate) fed: usize,
+    /// Tokens that had been fed when its rows were last given up, to be computed again.
+    refeed: usize,
     /// Where the rows of the fed tokens are.
     pub(crate) rows: Rows,
     /// The conversation that this request goes on with.
@@ -76,6 +78,7 @@ impl Sequence {
             prompt_len,
             history: History::new(request.prompt),
             fed: 0,
+            refeed: 0,
             rows: Rows::None,
             session: request.session,
             context_shift: request.context_shift,
@@ -124,6 +127,28 @@ impl Sequence {
     /// Rows that it will have once all known tokens and the next one are fed.
     pub(crate) fn rows_wanted(&self) -> u32 {
         self.tokens().len() as u32 + 1 - self.history.removed_tokens()
+    }
+
+    /// Its rows are given up, to be computed again.
+    pub(crate) fn give_up_rows(&mut self) {
+        self.refeed = self.refeed.max(self.fed);
+        self.fed = 0;
+        self.rows = Rows::None;
+    }
+
+    /// How many of its next `tokens` are fed in one step: those whose rows are computed again come alone, so that whatever a full
+    /// context forgets is what it would have forgotten without that.
+    pub(crate) fn at_once(&self, tokens: u32) -> u32 {
+        match self.refeed.saturating_sub(self.fed) {
+            0 => tokens,
+            left => tokens.min(left as u32),
+        }
+    }
+
+    /// Rows that it will have once all known tokens are fed, those that are computed again alone.
+    pub(crate) fn rows_known(&self) -> u32 {
+        let tokens = if self.fed < self.refeed { self.refeed } else { self.tokens().len() };
+        tokens as u32 - self.history.removed_tokens()
     }
 
     /// Whether the prompt, or what was generated before a preemption, is still being fed.

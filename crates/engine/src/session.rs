@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::RequestId;
 use crate::history::History;
+use crate::host::HostRoom;
 use crate::kv::{SequenceId, Shape};
 
 /// Names a conversation of one engine.
@@ -37,7 +38,7 @@ pub(crate) enum Rows {
 #[derive(Debug)]
 pub(crate) struct Swapped {
     pub(crate) shape: Shape,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) rows: HostRoom,
 }
 
 /// A conversation between requests.

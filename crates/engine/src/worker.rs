@@ -24,7 +24,8 @@ use crate::sampler::{SampleError, Scratch};
 use crate::sequence::{Chosen, Sequence};
 use crate::session::{Rows, Session, SessionId};
 use crate::stats::EngineStats;
-use crate::{EngineError, Forward, RequestId};
+use crate::{EngineError, Forward, HostMemory, RequestId};
+use room::Cells;
 
 /// Consecutive steps that may leave work and advance none.
 pub(crate) const STALLED_STEPS: u32 = 64;
@@ -43,6 +44,7 @@ pub(crate) struct Worker {
     sessions: BTreeMap<SessionId, Session>,
     session_uses: u64,
     identity: SessionIdentity,
+    pub(crate) host: HostMemory,
     n_ctx: u32,
     feed: Feed,
     scratch: Scratch,
@@ -73,13 +75,14 @@ struct Outcome {
 
 impl Worker {
     pub(crate) fn new(
-        model: Box<dyn Forward>,
+        mut model: Box<dyn Forward>,
         tokenizer: Arc<Tokenizer>,
         config: &EngineConfig,
         shared: Arc<Mutex<EngineStats>>,
     ) -> Worker {
         let options = StoreOptions {
             most_blocks: config.kv_blocks,
+            most_bytes: model.arena().memory().limit,
             placement: config.placement,
             cache: config.prefix_cache,
             ..StoreOptions::default()
@@ -89,6 +92,7 @@ impl Worker {
             sessions: BTreeMap::new(),
             session_uses: 0,
             identity: config.identity,
+            host: HostMemory::default(),
             n_ctx: config.n_ctx as u32,
             limits: Limits { tokens: config.n_batch as u32, slots: config.n_slots },
             model,
@@ -146,13 +150,19 @@ impl Worker {
             self.running.iter().map(|sequence| Candidate { pending: sequence.pending() }).collect();
         let tokens = batcher::schedule(&candidates, self.limits.tokens);
         let ids: Vec<(RequestId, u32)> = self.running.iter().map(Sequence::id).zip(tokens).collect();
-        let mut pieces = Vec::new();
+        let (mut pieces, mut missing, mut gave) = (Vec::new(), None, false);
         for (id, tokens) in ids.into_iter().filter(|&(_, tokens)| tokens > 0) {
             // Making room for one sequence may send others away.
-            let index = self.running.iter().position(|sequence| sequence.id() == id);
-            if index.is_some_and(|index| self.prepare(index, tokens)) {
-                pieces.push((id, tokens));
+            let Some(index) = self.running.iter().position(|sequence| sequence.id() == id) else { continue };
+            let tokens = self.running[index].at_once(tokens);
+            match self.prepare(index, tokens) {
+                Cells::Taken => pieces.push((id, tokens)),
+                Cells::Missing(error) => missing = Some(error),
+                Cells::GivenUp => gave = true,
             }
+        }
+        if let Some(error) = missing.filter(|_| pieces.is_empty() && !gave) {
+            self.unblock(error);
         }
         let place = |id| self.running.iter().position(|sequence| sequence.id() == id);
         let piece = |(id, tokens)| Some(Piece { sequence: place(id)?, tokens, first_row: 0 });

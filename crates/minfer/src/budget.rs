@@ -16,12 +16,14 @@ pub enum MemoryUse {
     Workspace,
     /// The KV cache at its full extent.
     Kv,
+    /// Rows that left the KV cache for others and cannot be computed again.
+    Swapped,
 }
 
 impl MemoryUse {
-    /// Every use, in the order in which a load asks for them.
-    pub const ALL: [MemoryUse; 4] =
-        [MemoryUse::Weights, MemoryUse::Tokenizer, MemoryUse::Workspace, MemoryUse::Kv];
+    /// Every use: those of a load in the order in which it asks for them, then those of a running engine.
+    pub const ALL: [MemoryUse; 5] =
+        [MemoryUse::Weights, MemoryUse::Tokenizer, MemoryUse::Workspace, MemoryUse::Kv, MemoryUse::Swapped];
 
     /// In a sentence.
     pub const fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl MemoryUse {
             MemoryUse::Tokenizer => "the tokenizer",
             MemoryUse::Workspace => "the workspace",
             MemoryUse::Kv => "the KV cache",
+            MemoryUse::Swapped => "rows of the KV cache",
         }
     }
 }

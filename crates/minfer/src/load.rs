@@ -1,14 +1,16 @@
 use std::sync::Arc;
 
 use minfer_engine::kv::session::SessionIdentity;
-use minfer_engine::{ConfigError, Engine, EngineConfig, Runner, RunnerOptions};
+use minfer_engine::{ConfigError, Engine, EngineConfig, HostLease, HostMemory, Runner, RunnerOptions};
 use minfer_graph::{Executor, KvFormat, KvGranule, KvLayout, KvMemory, KvSpec};
 use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, Tokenizer};
 
 use crate::identity::identity;
 use crate::room::{Needs, wanted_context};
-use crate::{LoadError, Machine, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic};
+use crate::{
+    LoadError, Machine, MemoryBudget, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic,
+};
 
 /// How many positions a sequence may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,6 +121,7 @@ pub struct Loaded {
     pub identity: SessionIdentity,
     traffic: WeightTraffic,
     executor: Executor,
+    budget: Arc<MemoryBudget>,
 }
 
 impl Loaded {
@@ -162,6 +165,7 @@ impl Loaded {
             bounded_by_kv_memory,
             kv,
             executor,
+            budget: Arc::clone(machine.budget()),
         })
     }
 
@@ -175,7 +179,7 @@ impl Loaded {
         &self.executor
     }
 
-    /// Serves requests from a thread of its own.
+    /// Serves requests from a thread of its own. Rows that leave the cache for others are leased from the machine's account.
     ///
     /// # Errors
     /// Settings that contradict each other, or the thread was refused.
@@ -188,13 +192,21 @@ impl Loaded {
             identity: self.identity,
             ..EngineConfig::default()
         };
-        Engine::new(self.executor, self.tokenizer, config)
+        Engine::with_host_memory(self.executor, self.tokenizer, config, host_memory(self.budget))
     }
 
     /// Runs what it is fed by hand.
     pub fn into_runner(self, options: RunnerOptions) -> Runner {
         Runner::new(self.executor, options)
     }
+}
+
+/// Memory for rows that leave the cache.
+fn host_memory(budget: Arc<MemoryBudget>) -> HostMemory {
+    HostMemory::new(move |bytes| {
+        let leases = budget.lease(&[(MemoryUse::Swapped, bytes)]).ok()?;
+        Some(Box::new(leases) as HostLease)
+    })
 }
 
 fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
@@ -224,7 +236,7 @@ fn check_vocabulary(file: &ModelFile, model: &Model, tokenizer: &Tokenizer) -> R
 fn settle(leases: &mut [MemoryLease], tokenizer: &Tokenizer) -> Result<(), LoadError> {
     for lease in leases {
         let bytes = match lease.what() {
-            MemoryUse::Kv => continue,
+            MemoryUse::Kv | MemoryUse::Swapped => continue,
             MemoryUse::Tokenizer => tokenizer.memory_bytes() as u64,
             MemoryUse::Weights | MemoryUse::Workspace => lease.bytes(),
         };

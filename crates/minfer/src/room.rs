@@ -1,6 +1,8 @@
 //! What a model takes, and whether that fits into memory: told before any weight is read.
 
-use minfer_graph::{ExecutorConfig, Extents, KvMemory, KvSpec, Prepared};
+use minfer_graph::{
+    AttentionSpec, ExecutorConfig, Extents, KvMemory, KvSpec, Op, Prepared, Program, RopeSpec,
+};
 use minfer_models::{LayerSet, Model, ModelOptions};
 
 use crate::{
@@ -50,7 +52,8 @@ impl Needs {
         let weights = kept.iter().sum();
         let tokenizer = TOKENIZER_BYTES + u64::from(model.hyperparams.vocab) * TOKENIZER_BYTES_A_TOKEN;
         let prepared = geometry.prepare(machine, model, wanted, u64::MAX, options)?;
-        let workspace = prepared.workspace_bytes();
+        let angles = |n_ctx| angle_bytes(&model.program, n_ctx, options.n_slots);
+        let workspace = prepared.workspace_bytes() + angles(wanted);
         let others = weights + tokenizer + workspace;
         let room = machine.budget().room().map_err(|refused| memory(refused, ""))?.saturating_sub(others);
         let allowed = options.kv_memory.unwrap_or(u64::MAX);
@@ -69,7 +72,7 @@ impl Needs {
         } else {
             geometry.prepare(machine, model, n_ctx, kv, options)?
         };
-        let workspace = prepared.workspace_bytes();
+        let workspace = prepared.workspace_bytes() + angles(n_ctx);
         let n_batch = step_tokens(options, wanted);
         let bounded_by_kv_memory = allowed <= room;
         Ok(Needs { n_ctx, prepared, weights, tokenizer, workspace, kv, n_batch, bounded_by_kv_memory })
@@ -248,6 +251,24 @@ impl Geometry {
         let kv = self.spec(n_ctx, options.n_slots)?;
         Ok(Prepared::new(machine.backend(), model.program.clone(), kv, config)?)
     }
+}
+
+/// Bytes of the angles by which queries are turned on for rows that context shifts have moved. A shift forgets at least half of
+/// what it may, the oldest first, so rows see at most log2 of the context + 1 shifts, and all that see the same ones have one
+/// offset. Tables grow by doubling.
+fn angle_bytes(program: &Program, n_ctx: u32, sequences: u32) -> u64 {
+    let mut rotations: Vec<RopeSpec> = Vec::new();
+    for node in &program.body.nodes {
+        if let Op::Attention(AttentionSpec { rope: Some(rope), .. }) = &node.op {
+            let turn = RopeSpec { magnitude: 1.0.into(), ..rope.clone() };
+            if !rotations.contains(&turn) {
+                rotations.push(turn);
+            }
+        }
+    }
+    let dims: u64 = rotations.iter().map(|rotation| u64::from(rotation.rotated_dims())).sum();
+    let offsets = u64::from(u32::BITS - n_ctx.leading_zeros() + 1);
+    2 * u64::from(sequences) * offsets * dims * size_of::<f32>() as u64
 }
 
 /// Tokens of one forward at most: no more than there are positions.

@@ -8,11 +8,11 @@ use std::ops::Range;
 use common::logits_of;
 use minfer::cpu::Isa;
 use minfer::engine::kv::{SequenceId, Store, StoreOptions};
-use minfer::engine::{Forward, RunnerOptions, Want};
+use minfer::engine::{ContextShift, Event, Events, Forward, Request, RunnerOptions, SamplingParams, Want};
 use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
 use minfer::models::RopeScalingKind;
 use minfer::{
-    BudgetError, ContextLength, Footprint, HeldMemory, LoadError, LoadOptions, Loaded, Machine,
+    BudgetError, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions, Loaded, Machine,
     MachineOptions, MemoryUse, ModelFile,
 };
 use minfer_testkit::residency::resident_bytes;
@@ -84,14 +84,19 @@ fn each_part_that_does_not_fit_is_refused_by_its_name() {
 /// The parts that are leased are those that the loaded model has.
 #[test]
 fn leases_are_what_was_taken() {
-    for family in [Family::Llama, Family::Gemma3, Family::Gpt2, Family::Phi3Long] {
+    // Elements of a head that each distinct rotation of K turns.
+    for (family, rotated) in
+        [(Family::Llama, 16), (Family::Gemma3, 2 * 32), (Family::Gpt2, 0), (Family::Phi3Long, 16)]
+    {
         let (file, machine) = (file(family), machine(None));
         let options = LoadOptions { n_slots: 3, n_batch: 100, ..LoadOptions::default() };
         let before = footprint(&file, &options);
         let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
         let stats = loaded.executor().stats();
         let edges = loaded.executor().plans().each_ref().map(|plan| &plan.external_bytes);
-        let workspace = stats.workspace_bytes + edges[0][0] + edges[1][1];
+        // Angles of 3 sequences, of whose rows a context of 512 may have 11 offsets, with room to grow.
+        let angles = 2 * 3 * 11 * rotated * 4;
+        let workspace = stats.workspace_bytes + edges[0][0] + edges[1][1] + angles;
         assert_eq!(before.workspace_bytes, workspace, "{}", family.name());
         assert_eq!(before.weight_bytes, stats.weight_bytes, "{}", family.name());
         let held = machine.budget().held();
@@ -353,5 +358,66 @@ fn whole_models_have_in_memory_what_is_counted() {
         watched.store.drop_sequence(watched.model.arena(), short);
         watched.forget_cached(&[]);
         assert_eq!(watched.check("nothing left"), 0);
+    }
+}
+
+/// Rows of shifted sequences that leave the cache are leased first: under a limit that leaves nothing for them they stay where they
+/// are, and every request comes to its end.
+#[test]
+fn rows_that_leave_the_cache_are_in_the_account() {
+    let file = file(Family::Llama);
+    let kv = KvOptions { block_tokens: 16, ..KvOptions::default() };
+    let options = LoadOptions {
+        n_ctx: ContextLength::Fixed(128),
+        n_slots: 3,
+        context_shift: true,
+        kv,
+        kv_memory: Some(14 * 16 * 512),
+        ..LoadOptions::default()
+    };
+    let total = footprint(&file, &options).total_bytes;
+    let request = |seed: u32| Request {
+        max_tokens: Some(300),
+        ignore_eos: true,
+        sampling: SamplingParams { temperature: 0.0, ..SamplingParams::default() },
+        context_shift: Some(ContextShift { keep: 5 }),
+        ..Request::new((0..40).map(|index| (index * 7 + seed) % 90).collect())
+    };
+    let ask = |limit, seeds: &[u32]| {
+        let machine = machine(Some(limit));
+        let engine =
+            Loaded::new(&machine, &file, &options).expect("it loads").into_engine().expect("it runs");
+        let before = machine.budget().held();
+        let events: Vec<Events> =
+            seeds.iter().map(|&seed| engine.submit(request(seed)).expect("accepted").1).collect();
+        let answers: Vec<(Vec<u32>, u64)> = events.iter().map(|events| ids(events, &machine)).collect();
+        let most_swapped = answers.iter().map(|(_, swapped)| *swapped).max().expect("an answer");
+        let answers: Vec<Vec<u32>> = answers.into_iter().map(|(ids, _)| ids).collect();
+        assert_eq!(machine.budget().held(), before, "what was leased for rows is given back");
+        (answers, engine.stats().swaps, most_swapped)
+    };
+    let alone = [1, 2, 3].map(|seed| ask(total, &[seed]).0.remove(0));
+    let (answers, swaps, most_swapped) = ask(total + (1 << 20), &[1, 2, 3]);
+    assert_eq!(answers, alone);
+    assert!(swaps > 0 && most_swapped > 0, "{swaps} swaps, {most_swapped} bytes seen");
+    // A byte less than the smallest sequence that is swapped takes.
+    let (answers, swaps, most_swapped) = ask(total + 511, &[1, 2, 3]);
+    assert_eq!((swaps, most_swapped), (0, 0));
+    assert_eq!(answers[0], alone[0], "the oldest is as if alone");
+}
+
+/// Ids of an answer, which must end well, and the most bytes that rows outside of the cache held meanwhile.
+fn ids(events: &Events, machine: &Machine) -> (Vec<u32>, u64) {
+    let (mut ids, mut swapped) = (Vec::new(), 0);
+    loop {
+        match events.recv().expect("an event") {
+            Event::Token(token) => {
+                ids.push(token.id);
+                swapped = swapped.max(machine.budget().held().of(MemoryUse::Swapped));
+            }
+            Event::Finished(_) => return (ids, swapped),
+            Event::Failed(error) => panic!("{error}"),
+            _ => {}
+        }
     }
 }

@@ -126,7 +126,7 @@ fn holes(runs: &[ShapeRun]) -> Vec<Range<u32>> {
 }
 
 /// Blocks that a shape's rows take.
-fn lacking(runs: &[ShapeRun], block_tokens: u32, shape: &Shape) -> u32 {
+pub(super) fn lacking(runs: &[ShapeRun], block_tokens: u32, shape: &Shape) -> u32 {
     match shape.shifted {
         true => {
             let rows: u32 = runs.iter().filter(|run| !run.evicted).map(|run| run.rows).sum();

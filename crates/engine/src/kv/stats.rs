@@ -1,5 +1,6 @@
 //! Counts of the store, and how much room there is.
 
+use super::restore::{Shape, lacking};
 use super::store::{Group, SequenceId, Store};
 
 /// Counts, summed over groups.
@@ -104,12 +105,27 @@ impl Store {
     /// Whether a new sequence of these tokens and salt fits beside `reserved` sequences that grow to their token counts. Cached
     /// blocks count as free, blocks that it would share with running ones as taken already.
     pub fn has_room(&self, reserved: &[(SequenceId, u32)], tokens: &[u32], salt: Option<u64>) -> bool {
-        let spared = self.spared_blocks(tokens, salt);
-        self.groups.iter().enumerate().zip(spared).all(|((index, group), spared)| {
+        let groups = self.groups.iter().zip(self.spared_blocks(tokens, salt));
+        let own = groups.map(|(group, spared)| (tokens.len() as u32).div_ceil(group.block_tokens) - spared);
+        self.holds(reserved, own)
+    }
+
+    /// As [`has_room`](Self::has_room) for a sequence that is to be restored.
+    pub fn has_room_for(&self, reserved: &[(SequenceId, u32)], shape: &Shape) -> bool {
+        let groups = self.groups.iter().zip(&shape.groups);
+        self.holds(reserved, groups.map(|(group, runs)| lacking(runs, group.block_tokens, shape)))
+    }
+
+    /// Whether every group has `own` blocks beside what reserved sequences grow by, and the arena may hold all of it.
+    fn holds(&self, reserved: &[(SequenceId, u32)], own: impl Iterator<Item = u32>) -> bool {
+        let mut bytes = 0u64;
+        let blocks_suffice = self.groups.iter().enumerate().zip(own).all(|((index, group), own)| {
             let grown: u32 = reserved.iter().map(|&(id, tokens)| self.growth(index, id, tokens)).sum();
-            let own = (tokens.len() as u32).div_ceil(group.block_tokens) - spared;
-            grown.saturating_add(own) <= group.pool.available()
-        })
+            let wanted = grown.saturating_add(own);
+            bytes += (u64::from(group.pool.live()) + u64::from(wanted)) * group.block_bytes;
+            wanted <= group.pool.available()
+        });
+        blocks_suffice && self.most_bytes.is_none_or(|most| bytes <= most)
     }
 
     /// Blocks that a sequence takes to grow to a token count.

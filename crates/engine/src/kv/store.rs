@@ -28,6 +28,8 @@ impl SequenceId {
 pub struct StoreOptions {
     /// Most blocks of each group, where fewer than the arena reserves are wanted.
     pub most_blocks: Option<u32>,
+    /// Bytes that the arena holds at most, as far as it is known beforehand.
+    pub most_bytes: Option<u64>,
     /// In which order free blocks are handed out.
     pub placement: Placement,
     /// Whether blocks that no sequence owns any more are kept for sequences that begin alike.
@@ -48,6 +50,8 @@ pub struct Store {
     pub(super) sequences: BTreeMap<SequenceId, Sequence>,
     pub(super) next_id: u64,
     pub(super) counters: Counters,
+    /// Bytes that the arena holds at most.
+    pub(super) most_bytes: Option<u64>,
     /// Whether blocks are named and kept.
     pub(super) cache: bool,
     pub(super) index: Index,
@@ -104,6 +108,7 @@ impl Store {
             sequences: BTreeMap::new(),
             next_id: 0,
             counters: Counters::default(),
+            most_bytes: options.most_bytes,
             cache: options.cache,
             index: Index::new(sizes, options.fingerprint, name_mask),
             clock: 0,

@@ -24,7 +24,9 @@ impl Worker {
                 return;
             }
             let sequence = self.waiting.remove(index).expect("an index into the queue");
-            self.begin(sequence);
+            if !self.begin(sequence) {
+                return;
+            }
         }
     }
 
@@ -42,11 +44,15 @@ impl Worker {
         let running = self.running.iter();
         let reserved: Vec<_> = running.map(|sequence| (sequence.kv(), sequence.rows_wanted())).collect();
         let waiting = &self.waiting[index];
-        self.store.has_room(&reserved, waiting.tokens(), waiting.salt)
+        match &waiting.rows {
+            Rows::Swapped(swapped) => self.store.has_room_for(&reserved, &swapped.shape),
+            _ => self.store.has_room(&reserved, waiting.tokens(), waiting.salt),
+        }
     }
 
-    /// A request takes part in steps from now on, with whatever rows it finds.
-    fn begin(&mut self, mut sequence: Sequence) {
+    /// A request takes part in steps from now on, with whatever rows it finds. Tells whether it does or has ended: where there is no
+    /// room for rows that are to come back it waits for those that run.
+    fn begin(&mut self, mut sequence: Sequence) -> bool {
         // A request that was preempted has its conversation's tokens and rows, or what is left of them.
         let started = match sequence.session {
             Some(id) if !sequence.was_admitted() => self.resume_session(id, &mut sequence),
@@ -54,14 +60,19 @@ impl Worker {
         };
         match started {
             Ok(()) => self.running.push(sequence),
+            Err(EngineError::Kv(_)) if !self.running.is_empty() => {
+                self.waiting.push_front(sequence);
+                return false;
+            }
             Err(error) => self.end(sequence, Event::Failed(error)),
         }
+        true
     }
 
     /// Brings swapped rows back, or finds those of equal tokens.
     fn start(&mut self, sequence: &mut Sequence) -> Result<(), EngineError> {
         if let Rows::Swapped(swapped) = &sequence.rows {
-            let kv = self.swap_in(&Arc::clone(swapped), sequence.salt)?;
+            let kv = self.recall(&Arc::clone(swapped), sequence.salt)?;
             let fed = sequence.fed as u32;
             sequence.admit(kv, fed);
             return Ok(());
@@ -87,7 +98,7 @@ impl Worker {
             && shared > 0
         {
             let swapped = Arc::clone(swapped);
-            let kv = self.swap_in(&swapped, sequence.salt)?;
+            let kv = self.recall(&swapped, sequence.salt)?;
             self.sessions.get_mut(&id).expect("a conversation").rows = Rows::Cached(kv);
         }
         let session = self.sessions.get_mut(&id).expect("a conversation");

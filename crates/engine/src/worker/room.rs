@@ -7,8 +7,19 @@ use minfer_graph::BackendError;
 use super::Worker;
 use crate::EngineError;
 use crate::event::Event;
+use crate::host::HostRoom;
 use crate::kv::{SequenceId, Shape, StoreError, session};
 use crate::session::{Rows, SessionId, Swapped};
+
+/// What became of a sequence that wanted cells for the step.
+pub(super) enum Cells {
+    /// It has them.
+    Taken,
+    /// There are none, and nobody can give any: it waits for others to go on.
+    Missing(StoreError),
+    /// It does not run any more.
+    GivenUp,
+}
 
 impl Worker {
     /// Positions that a sequence may have in the cache.
@@ -18,37 +29,58 @@ impl Worker {
 
     /// Takes cells for a running sequence. Where there is no room, conversations that nobody uses and then the youngest
     /// sequences give theirs; one that is alone and still has no room forgets or ends.
-    pub(super) fn prepare(&mut self, mut index: usize, tokens: u32) -> bool {
-        if !self.shift_if_full(index, tokens) {
-            return false;
+    pub(super) fn prepare(&mut self, mut index: usize, tokens: u32) -> Cells {
+        if !self.shift_if_full(index) {
+            return Cells::GivenUp;
         }
         loop {
             let sequence = &self.running[index];
             let fed = &sequence.tokens()[sequence.fed..][..tokens as usize];
-            let Err(error) = self.store.prepare(self.model.arena(), sequence.kv(), fed) else { return true };
+            let Err(error) = self.store.prepare(self.model.arena(), sequence.kv(), fed) else {
+                return Cells::Taken;
+            };
             if self.release_idle() {
                 continue;
             }
             if self.running.len() == 1 {
-                if self.shift(index, 0) {
+                if self.forget_idle() || self.shift(index, 0) {
                     continue;
                 }
-                self.exhausted(error);
-                return false;
+                self.exhausted(index, error);
+                return Cells::GivenUp;
             }
-            let victim = self.victim();
-            self.preempt(victim);
+            let Some((victim, room)) = self.victim(index) else { return Cells::Missing(error) };
+            self.preempt(victim, room);
             if victim == index {
-                return false;
+                return Cells::GivenUp;
             }
             index -= usize::from(victim < index);
         }
     }
 
-    /// Forgets where a sequence would outgrow the context. Tells whether it can go on.
-    fn shift_if_full(&mut self, index: usize, tokens: u32) -> bool {
+    /// Every running sequence lacks cells, and nobody's rows have room elsewhere: a conversation that nobody uses is to be computed
+    /// again, else the younger sequences forget, the youngest first, until a block is free. Where they have nothing more to
+    /// forget the youngest ends. The oldest is as if it were alone.
+    pub(super) fn unblock(&mut self, error: StoreError) {
+        if self.forget_idle() {
+            return;
+        }
+        let held = self.store.stats().blocks_live;
+        for index in (1..self.running.len()).rev() {
+            while self.shift(index, 0) {
+                if self.store.stats().blocks_live < held {
+                    return;
+                }
+            }
+        }
+        self.exhausted(self.running.len() - 1, error);
+    }
+
+    /// Forgets where a sequence would outgrow the context with all of its tokens, however many of them a step feeds. Tells whether
+    /// it can go on.
+    fn shift_if_full(&mut self, index: usize) -> bool {
         let sequence = &self.running[index];
-        let excess = (self.store.length(sequence.kv()) + tokens).saturating_sub(self.most_rows());
+        let excess = sequence.rows_known().saturating_sub(self.most_rows());
         if excess == 0 || sequence.context_shift.is_none() || self.shift(index, excess) {
             return true;
         }
@@ -73,34 +105,37 @@ impl Worker {
         removed
     }
 
-    /// The youngest running sequence whose rows can be computed again, else the youngest; never the oldest of several.
-    fn victim(&self) -> usize {
-        let recomputable = |index: &usize| self.running[*index].history.removed().is_empty();
-        (1..self.running.len()).rev().find(recomputable).unwrap_or(self.running.len() - 1)
+    /// Who gives its cells for the sequence at `index`: the youngest whose rows can be computed again, else the youngest, of those
+    /// that have no cells of this step yet, for whose rows the host has room. Never the oldest of several.
+    fn victim(&self, index: usize) -> Option<(usize, Option<HostRoom>)> {
+        let recomputable = |other: &usize| self.running[*other].history.removed().is_empty();
+        if let Some(victim) = (1..self.running.len()).rev().find(recomputable) {
+            return Some((victim, None));
+        }
+        let room = |other: usize| Some((other, Some(self.host_room(self.running[other].kv())?)));
+        (index.max(1)..self.running.len()).rev().find_map(room)
     }
 
     /// A running sequence goes back to the front of the queue without its cells. Rows that cannot be computed again are kept
-    /// in the host's memory.
-    fn preempt(&mut self, index: usize) {
+    /// in the host's memory, for which there is `room`.
+    pub(super) fn preempt(&mut self, index: usize, room: Option<HostRoom>) {
         let mut sequence = self.running.remove(index);
         let kv = sequence.kv();
-        if sequence.history.removed().is_empty() {
-            self.store.drop_sequence(self.model.arena(), kv);
-            sequence.fed = 0;
-            sequence.rows = Rows::None;
-        } else {
-            match self.swap_out(kv) {
-                Ok(swapped) => sequence.rows = Rows::Swapped(Arc::new(swapped)),
-                Err(error) => return self.end(sequence, Event::Failed(EngineError::Backend(error))),
+        match room.map(|room| self.swap_out(kv, room)) {
+            None => {
+                self.store.drop_sequence(self.model.arena(), kv);
+                sequence.give_up_rows();
             }
+            Some(Ok(swapped)) => sequence.rows = Rows::Swapped(Arc::new(swapped)),
+            Some(Err(error)) => return self.end(sequence, Event::Failed(EngineError::Backend(error))),
         }
         self.counts.preemptions += 1;
         self.waiting.push_front(sequence);
     }
 
-    /// The only running sequence has no room for its next token.
-    fn exhausted(&mut self, error: StoreError) {
-        let mut sequence = self.running.pop().expect("a sequence runs");
+    /// A running sequence has no room for its next token.
+    fn exhausted(&mut self, index: usize, error: StoreError) {
+        let mut sequence = self.running.remove(index);
         let event = match sequence.generated() {
             0 => Event::Failed(EngineError::Kv(error)),
             _ => Event::Finished(sequence.exhausted()),
@@ -108,37 +143,68 @@ impl Worker {
         self.end(sequence, event);
     }
 
-    /// The conversation that has been idle for longest gives its cells. Tells whether one had any.
+    /// The conversation that has been idle for longest gives its cells, of those whose rows can be computed again or have room
+    /// elsewhere. Tells whether there was one.
     fn release_idle(&mut self) -> bool {
-        let idle = self.sessions.iter().filter(|(_, session)| matches!(session.rows, Rows::Cached(_)));
-        let Some(id) = idle.min_by_key(|(_, session)| session.used).map(|(&id, _)| id) else { return false };
-        self.release(id);
+        self.idle().into_iter().any(|id| self.release(id))
+    }
+
+    /// The conversation that has been idle for longest gives its cells and is to be computed again, with the tokens that it had
+    /// forgotten. Tells whether there was one.
+    fn forget_idle(&mut self) -> bool {
+        let Some(&id) = self.idle().first() else { return false };
+        self.forget(id);
         true
     }
 
-    /// An idle conversation gives its cells.
-    fn release(&mut self, id: SessionId) {
-        let session = self.sessions.get_mut(&id).expect("a conversation");
-        let Rows::Cached(kv) = session.rows else { return };
-        session.rows = Rows::None;
-        let swapped = if session.history.removed().is_empty() {
-            self.store.drop_sequence(self.model.arena(), kv);
-            None
-        } else {
-            self.swap_out(kv).ok()
-        };
+    /// Conversations that nobody uses and that have cells, those idle for longest first.
+    fn idle(&self) -> Vec<SessionId> {
+        let idle = self.sessions.iter().filter(|(_, session)| matches!(session.rows, Rows::Cached(_)));
+        let mut idle: Vec<_> = idle.map(|(&id, session)| (session.used, id)).collect();
+        idle.sort_unstable();
+        idle.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// An idle conversation gives its cells, if it loses nothing by that. Tells whether it did.
+    fn release(&mut self, id: SessionId) -> bool {
+        let session = &self.sessions[&id];
+        let Rows::Cached(kv) = session.rows else { return false };
+        if session.history.removed().is_empty() {
+            self.forget(id);
+            return true;
+        }
+        let Some(room) = self.host_room(kv) else { return false };
+        self.sessions.get_mut(&id).expect("a conversation").rows = Rows::None;
+        let swapped = self.swap_out(kv, room);
         let session = self.sessions.get_mut(&id).expect("a conversation");
         match swapped {
-            Some(swapped) => session.rows = Rows::Swapped(Arc::new(swapped)),
-            None => session.forget(),
+            Ok(swapped) => session.rows = Rows::Swapped(Arc::new(swapped)),
+            Err(_) => session.forget(),
+        }
+        true
+    }
+
+    /// An idle conversation gives its cells; its rows are to be computed again.
+    fn forget(&mut self, id: SessionId) {
+        let session = self.sessions.get_mut(&id).expect("a conversation");
+        if let Rows::Cached(kv) = std::mem::take(&mut session.rows) {
+            session.forget();
+            self.store.drop_sequence(self.model.arena(), kv);
         }
     }
 
+    /// Leased memory of the host for a sequence's rows, where there is any.
+    fn host_room(&self, kv: SequenceId) -> Option<HostRoom> {
+        let places = session::places(&self.store, kv);
+        let pieces = session::pieces(self.model.kv_spec(), &places);
+        self.host.room(pieces.map(|(_, bytes)| bytes as u64).sum())
+    }
+
     /// Copies a sequence's rows to the host's memory and drops it from the store.
-    fn swap_out(&mut self, kv: SequenceId) -> Result<Swapped, BackendError> {
+    fn swap_out(&mut self, kv: SequenceId, mut room: HostRoom) -> Result<Swapped, BackendError> {
         let (shape, places) = (self.store.shape(kv), session::places(&self.store, kv));
         let arena = self.model.arena();
-        let mut bytes = Vec::new();
+        let bytes = &mut room.bytes;
         let read = session::pieces(&arena.spec().clone(), &places).try_for_each(|(rows, count)| {
             let start = bytes.len();
             bytes.resize(start + count, 0);
@@ -146,7 +212,7 @@ impl Worker {
         });
         self.store.drop_sequence(arena, kv);
         self.counts.swaps += 1;
-        read.map(|()| Swapped { shape, bytes })
+        read.map(|()| Swapped { shape, rows: room })
     }
 
     /// Brings swapped rows back.
@@ -158,7 +224,7 @@ impl Worker {
         let kv = self.restore(&swapped.shape, salt)?;
         let places = session::places(&self.store, kv);
         let arena = self.model.arena();
-        let mut rest = swapped.bytes.as_slice();
+        let mut rest = swapped.rows.bytes.as_slice();
         let written = session::pieces(&arena.spec().clone(), &places).try_for_each(|(rows, count)| {
             let (bytes, after) = rest.split_at(count);
             rest = after;
@@ -172,6 +238,16 @@ impl Worker {
             Err(error) => {
                 self.store.drop_sequence(arena, kv);
                 Err(EngineError::Backend(error))
+            }
+        }
+    }
+
+    /// Brings swapped rows back for a request, even where that leaves no place for those of an idle conversation.
+    pub(super) fn recall(&mut self, swapped: &Swapped, salt: Option<u64>) -> Result<SequenceId, EngineError> {
+        loop {
+            match self.swap_in(swapped, salt) {
+                Err(EngineError::Kv(_)) if self.forget_idle() => {}
+                recalled => return recalled,
             }
         }
     }

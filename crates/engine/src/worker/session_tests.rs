@@ -1,12 +1,16 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use minfer_graph::NullBackend;
 
 use super::*;
-use crate::EngineConfig;
 use crate::event::{FinishReason, Usage};
 use crate::kv::session::SessionError;
 use crate::request::{ContextShift, Request};
-use crate::session::SessionId;
+use crate::session::{Rows, SessionId, SessionInfo};
 use crate::test_model::{Answer, Bench, Shape, eloquent, greedy};
+use crate::{EngineConfig, HostLease, HostMemory};
 
 const ID: SessionId = SessionId(1);
 const KEEP: u32 = 5;
@@ -14,6 +18,14 @@ const KEEP: u32 = 5;
 /// A context of `n_ctx` tokens and so many blocks of 16 positions.
 fn bench(n_ctx: usize, blocks: u32) -> Bench {
     let mut bench = bench_on(&eloquent(), n_ctx, blocks);
+    bench.worker.open_session(ID, None);
+    bench
+}
+
+/// As [`bench`], with room for everything, steps of so many tokens, and no rows of earlier requests.
+fn bench_with(n_ctx: usize, n_batch: usize) -> Bench {
+    let config = EngineConfig { n_ctx, n_batch, prefix_cache: false, ..Shape::default().config };
+    let mut bench = Bench::new(&eloquent(), Shape { config, ..Shape::default() });
     bench.worker.open_session(ID, None);
     bench
 }
@@ -44,6 +56,35 @@ fn left(bench: &Bench) -> Vec<u32> {
     let gone = |index: usize| session.history.removed().iter().any(|range| range.contains(&(index as u32)));
     let tokens = session.history.tokens.iter().enumerate();
     tokens.filter(|(index, _)| !gone(*index)).map(|(_, &token)| token).collect()
+}
+
+/// Distinct rotations of the conversation's rows that queries are turned on for: what the facade reckons with.
+fn rope_offsets(bench: &Bench) -> usize {
+    let Rows::Cached(kv) = bench.worker.sessions[&ID].rows else { return 0 };
+    let offsets = bench.worker.store.rows(0, kv).into_iter().map(|run| run.rope_offset);
+    offsets.filter(|&offset| offset > 0).collect::<BTreeSet<_>>().len()
+}
+
+/// Short turns, long ones and answers that are taken back make shifts come at any number of rows.
+#[test]
+fn rows_have_few_rope_offsets_however_often_they_are_shifted() {
+    let mut most = 0;
+    for seed in 0..16u32 {
+        let mut bench = bench(64, 64);
+        let mut tokens: Vec<u32> = (10..10 + KEEP).collect();
+        for number in 0..40u32 {
+            let drawn = (seed * 7919 + number * 104_729 + seed * number).wrapping_mul(2_654_435_761) >> 16;
+            tokens.extend((0..1 + drawn % 50).map(|index| 100 + (number + index) % 90));
+            tokens.extend(bench.answer(shifting(turn(&tokens, 1 + drawn / 64 % 40))).ids());
+            most = most.max(rope_offsets(&bench));
+            assert!(rope_offsets(&bench) <= 64u32.ilog2() as usize + 2, "{seed}, turn {number}");
+            if drawn % 3 == 0 {
+                let taken_back = (drawn / 512 % 30) as usize;
+                tokens.truncate(tokens.len() - taken_back.min(tokens.len() - KEEP as usize));
+            }
+        }
+    }
+    assert!(most >= 2, "{most}");
 }
 
 #[test]
@@ -100,6 +141,7 @@ fn twenty_turns_past_the_context_feed_only_their_own_tokens() {
         assert_eq!(left[..KEEP as usize], tokens[..KEEP as usize], "kept tokens are never forgotten");
         assert!(left.len() <= 65 && tokens.ends_with(&left[KEEP as usize..]));
         assert_eq!(usage.removed as usize, tokens.len() - left.len());
+        assert!(rope_offsets(&bench) <= 64u32.ilog2() as usize + 2);
         // A turn in which nothing was forgotten answers what the tokens that are left are answered alone.
         if bench.stats().shifts == shifts {
             let (prompt, said) = left.split_at(left.len() - 6);
@@ -240,6 +282,133 @@ fn a_shifted_sequence_is_not_recomputed_when_it_is_preempted() {
         tight.assert_idle();
     }
     assert!(swaps > 0);
+}
+
+/// Whenever its rows are given up, what a sequence forgets once they are there again is what it would have forgotten.
+#[test]
+fn rows_that_are_computed_again_change_nothing_about_what_is_forgotten() {
+    let long = || Request { session: None, ..shifting(turn(&[7; 20], 100)) };
+    // Steps that do not end where the context does.
+    let bench = || bench_with(64, 7);
+    let expected = bench().answer(long()).ids();
+    let first: Vec<u32> = (10..60).collect();
+    let second: Vec<u32> = first.iter().copied().chain(100..130).collect();
+    let mut undisturbed = bench();
+    undisturbed.answer(turn(&first, 0));
+    let resumed = undisturbed.answer(shifting(turn(&second, 30)));
+    assert!(resumed.finished().usage.removed > 0);
+    for steps in 0..60 {
+        let mut bench = bench();
+        let disturbed = |bench: &mut Bench, request| {
+            let (_, events) = bench.submit(request).unwrap();
+            (0..steps).for_each(|_| assert!(bench.worker.step()));
+            bench.worker.admit();
+            if bench.worker.running.first().is_some_and(|sequence| sequence.history.removed().is_empty()) {
+                bench.worker.preempt(0, None);
+            }
+            bench.drain();
+            Answer::of(&events).ids()
+        };
+        assert_eq!(disturbed(&mut bench, long()), expected, "after {steps} steps");
+        bench.answer(turn(&first, 0));
+        assert_eq!(disturbed(&mut bench, shifting(turn(&second, 30))), resumed.ids(), "after {steps} steps");
+    }
+}
+
+/// What a long turn forgets does not depend on how many tokens a step feeds.
+#[test]
+fn chunks_do_not_choose_what_is_forgotten() {
+    let answers = [8, 3, 64].map(|n_batch| {
+        let mut bench = bench_with(64, n_batch);
+        let mut tokens: Vec<u32> = (10..50).collect();
+        let mut said = Vec::new();
+        for number in 0..6 {
+            said.extend(bench.answer(shifting(turn(&tokens, 7))).ids());
+            tokens.extend_from_slice(&said[said.len() - 7..]);
+            tokens.extend((0..20 + number).map(|index| 100 + 3 * number + index));
+        }
+        assert!(bench.stats().shifts > 2);
+        said
+    });
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0], answers[2]);
+}
+
+/// A host with room for so many bytes, and the bytes that are leased of it.
+fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
+    struct Lease(Arc<AtomicU64>, u64);
+    impl Drop for Lease {
+        fn drop(&mut self) {
+            self.0.fetch_sub(self.1, Ordering::Relaxed);
+        }
+    }
+    let leased = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&leased);
+    let lend = move |bytes| {
+        if count.load(Ordering::Relaxed) + bytes > most {
+            return None;
+        }
+        count.fetch_add(bytes, Ordering::Relaxed);
+        Some(Box::new(Lease(Arc::clone(&count), bytes)) as HostLease)
+    };
+    (HostMemory::new(lend), leased)
+}
+
+/// Rows leave the cache only where the host has room for them. Otherwise others wait, and where all do, the youngest forgets, or
+/// ends early: no request fails, and the oldest says what it says alone.
+#[test]
+fn shifted_sequences_wait_where_the_host_has_no_room() {
+    let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
+    let expected: Vec<_> = (1..4).map(|seed| bench(64, 64).answer(long(seed)).ids()).collect();
+    let mut swaps = [0, 0];
+    for (kind, most) in [0, u64::MAX].into_iter().enumerate() {
+        for blocks in 7..16 {
+            let mut tight = bench(64, blocks);
+            let (host, leased) = host(most);
+            tight.worker.host = host;
+            let events: Vec<_> = (1..4).map(|seed| tight.submit(long(seed)).unwrap().1).collect();
+            let mut peak = 0;
+            while tight.worker.has_work() && tight.worker.step() {
+                peak = peak.max(leased.load(Ordering::Relaxed));
+            }
+            let answers: Vec<_> = events.iter().map(Answer::of).collect();
+            assert_eq!(answers[0].ids(), expected[0], "{blocks} blocks");
+            assert!(answers.iter().all(|answer| answer.finished().reason == FinishReason::Length));
+            let whole = answers.iter().filter(|answer| answer.ids().len() == 400).count();
+            // A sequence that forgets has two blocks at least, and one that never had to has six.
+            assert!(whole == 3 || most == 0 && blocks < 6 + 2 + 2, "{blocks} blocks, {whole} of 3");
+            if most > 0 {
+                assert!(answers.iter().map(Answer::ids).eq(expected.iter().cloned()), "{blocks} blocks");
+            }
+            swaps[kind] += tight.stats().swaps;
+            assert_eq!((peak > 0, leased.load(Ordering::Relaxed)), (tight.stats().swaps > 0, 0));
+            tight.assert_idle();
+        }
+    }
+    assert!(swaps[0] == 0 && swaps[1] > 0, "{swaps:?}");
+}
+
+/// An idle conversation that has no other place for its rows keeps them while somebody else can give theirs, and loses them to a
+/// request that could not go on otherwise.
+#[test]
+fn an_idle_conversation_without_another_place_is_computed_again() {
+    let mut bench = bench(64, 6);
+    (bench.worker.host, _) = host(0);
+    let mut tokens: Vec<u32> = (10..40).collect();
+    tokens.extend(bench.answer(shifting(turn(&tokens, 60))).ids());
+    let kept = bench.worker.session_info(ID).unwrap();
+    assert!(kept.removed > 0);
+    let small = Request { session: None, ..turn(&[3; 10], 4) };
+    assert_eq!(bench.answer(small).ids(), alone(&[3; 10], 4));
+    assert_eq!(bench.worker.session_info(ID).unwrap(), kept);
+    let large = Request { session: None, ..turn(&[3; 40], 8) };
+    assert_eq!(bench.answer(large).ids(), alone(&[3; 40], 8));
+    let forgotten = SessionInfo { rows: 0, removed: 0, ..kept };
+    assert_eq!((bench.worker.session_info(ID).unwrap(), bench.stats().swaps), (forgotten, 0));
+    tokens.truncate(40);
+    assert_eq!(bench.answer(turn(&tokens, 5)).ids(), alone(&tokens, 5));
+    bench.worker.close_session(ID);
+    bench.assert_idle();
 }
 
 #[test]
