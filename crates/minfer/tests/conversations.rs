@@ -73,27 +73,41 @@ fn rows_are_the_same_however_they_are_come_by() {
     }
 }
 
-#[test]
-fn real_models_too() {
+/// A real model, where the environment says that test models are present.
+fn real_file(name: &str) -> Option<ModelFile> {
     let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
-        println!("skipped: MINFER_TEST_MODELS does not name a folder of models");
-        return;
+        println!("skipped {name}: MINFER_TEST_MODELS does not name a folder of models");
+        return None;
     };
-    // Gemma's window has 512 positions.
-    for (name, length) in [("smollm2-135m-instruct-q4_1", 200), ("gemma3-270m-q4_k_m", 600)] {
-        let path = Path::new(&folder).join(format!("{name}.gguf"));
-        check(name, &ModelFile::open(&path).expect("the test model"), 40_000, length);
-    }
+    let path = Path::new(&folder).join(format!("{name}.gguf"));
+    Some(ModelFile::open(&path).expect("the test model"))
+}
+
+fn real(name: &str, length: u32) {
+    let Some(file) = real_file(name) else { return };
+    check(name, &file, 40_000, length);
+    gives_way(name, &file, 40_000, Way { block_tokens: 16, ..Way::plain(96) }, 40, 50);
+}
+
+#[test]
+fn smollm2() {
+    real("smollm2-135m-instruct-q4_1", 200);
+}
+
+#[test]
+fn qwen_coder() {
+    real("qwen2.5-coder-0.5b-instruct-q4_k_m", 150);
+}
+
+/// 600 tokens pass its window of 512.
+#[test]
+fn gemma3() {
+    real("gemma3-270m-q4_k_m", 600);
 }
 
 #[test]
 fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
-    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
-        println!("skipped: MINFER_TEST_MODELS does not name a folder of models");
-        return;
-    };
-    let path = Path::new(&folder).join("smollm2-135m-instruct-q4_1.gguf");
-    let file = ModelFile::open(&path).expect("the test model");
+    let Some(file) = real_file("smollm2-135m-instruct-q4_1") else { return };
     let engine = Way { n_slots: 8, ..Way::plain(2100) }.engine(&file);
     let system = tokens(40_000, 2000, 0);
     let prompt = |user: u32| [&system[..], &tokens(40_000, 20, user + 1)].concat();
@@ -102,12 +116,10 @@ fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
     let finished: Vec<Finished> = events.iter().map(|events| read(events).1).collect();
     let fed: Vec<u32> =
         finished.iter().map(|finished| finished.usage.prompt - finished.usage.cached).collect();
-    let first = finished[0].timings.prompt.as_secs_f64();
-    let slowest = finished[1..].iter().map(|finished| finished.timings.prompt.as_secs_f64());
-    println!(
-        "prompt tokens fed: {fed:?}; first {first:.3} s, then at most {:.3} s",
-        slowest.fold(0.0, f64::max)
-    );
+    let seconds = |finished: &Finished| finished.timings.prompt.as_secs_f64();
+    let first = seconds(&finished[0]);
+    let slowest = finished[1..].iter().map(seconds).fold(0.0, f64::max);
+    println!("prompt tokens fed: {fed:?}; first {first:.3} s, then, all in one step, {slowest:.3} s");
     assert_eq!(fed, [2020, 20, 20, 20, 20, 20, 20, 20]);
     let stats = engine.stats();
     assert_eq!(stats.tokens_fed, 2000 + 8 * (20 + u64::from(ANSWER) - 1));
@@ -115,23 +127,41 @@ fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
     let blocks = 2000 / 64 + 8;
     let rows = stats.kv.blocks_live + stats.kv.blocks_cached;
     assert!(rows <= blocks + 1, "{rows} blocks, {blocks} expected");
+    // One step behind the first prompt takes all seven others, and the head only rows whose logits are read.
+    assert_eq!((stats.steps, stats.head_runs), (8 + u64::from(ANSWER), 1 + u64::from(ANSWER)));
+    let later = (8..15).map(|user| read(&ask(user)).1);
+    let mut alone: Vec<f64> = later
+        .map(|finished| {
+            assert_eq!(finished.usage.prompt - finished.usage.cached, 20);
+            seconds(&finished)
+        })
+        .collect();
+    alone.sort_by(f64::total_cmp);
+    println!("seven one after the other: median {:.3} s, {:.0} times shorter", alone[3], first / alone[3]);
+    assert!(alone[3] * 10.0 <= first, "{alone:?} after {first}");
+}
+
+/// Four that are asked together in room for two say what each says alone.
+fn gives_way(name: &str, file: &ModelFile, vocabulary: u32, roomy: Way, prompt: u32, answer: u32) {
+    let prompts: Vec<Vec<u32>> = (0..4).map(|seed| tokens(vocabulary, prompt, seed)).collect();
+    let long = |prompt: &[u32]| Request { max_tokens: Some(answer), reuse: false, ..request(prompt) };
+    let engine = roomy.engine(file);
+    let alone: Vec<Bits> = prompts.iter().map(|prompt| ask(&engine, long(prompt)).0).collect();
+    let one = engine.stats().kv_reserved_bytes / 4;
+    let tight = Way { kv_memory: Some(2 * one), ..roomy }.engine(file);
+    let events: Vec<Events> =
+        prompts.iter().map(|prompt| tight.submit(long(prompt)).expect("accepted").1).collect();
+    let crowded: Vec<Bits> = events.iter().map(|events| read(events).0).collect();
+    let (stats, once) = (tight.stats(), 4 * u64::from(prompt + answer - 1));
+    assert!(stats.preemptions > 0 && stats.tokens_fed > once, "{name}: {stats:?}");
+    assert_eq!((engine.stats().preemptions, engine.stats().tokens_fed), (0, once));
+    assert_eq!(crowded, alone, "{name}");
 }
 
 #[test]
 fn a_sequence_that_gave_its_memory_to_an_older_one_says_the_same() {
     let file = synthetic_file(Family::Qwen2);
-    let roomy = Way::plain(256);
-    let prompts: Vec<Vec<u32>> = (0..4).map(|seed| tokens(250, 60, seed)).collect();
-    let long = |prompt: &[u32]| Request { max_tokens: Some(150), reuse: false, ..request(prompt) };
-    let engine = roomy.engine(&file);
-    let alone: Vec<Bits> = prompts.iter().map(|prompt| ask(&engine, long(prompt)).0).collect();
-    let one = engine.stats().kv_reserved_bytes / 4;
-    let tight = Way { kv_memory: Some(2 * one), ..roomy }.engine(&file);
-    let events: Vec<Events> =
-        prompts.iter().map(|prompt| tight.submit(long(prompt)).expect("accepted").1).collect();
-    let crowded: Vec<Bits> = events.iter().map(|events| read(events).0).collect();
-    assert!(tight.stats().preemptions > 0);
-    assert_eq!(crowded, alone);
+    gives_way("qwen2", &file, 250, Way::plain(256), 60, 150);
 }
 
 #[test]
