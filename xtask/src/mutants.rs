@@ -143,6 +143,27 @@ const MUTATIONS: &[Mutation] = &[
         test: &["--package", "minfer-engine", "--lib", "worker"],
     },
     Mutation {
+        name: "kv: quantised keys are read without what repays their offset",
+        file: "crates/cpu/src/ops/attention/quantised.rs",
+        line: "dots[r] = [simd.splat_i32(queries[r].starts[block]); V];",
+        broken: "dots[r] = [simd.splat_i32(0); V];",
+        test: CPU,
+    },
+    Mutation {
+        name: "kv: the high nibbles of keys meet the dims of the low ones",
+        file: "crates/cpu/src/ops/attention/quantised.rs",
+        line: "simd.dot4(dots[r][v], high, query[W + word]);",
+        broken: "simd.dot4(dots[r][v], high, query[word]);",
+        test: CPU,
+    },
+    Mutation {
+        name: "kv: the scale of a quantised key is that of another position",
+        file: "crates/cpu/src/ops/attention/quantised/cells.rs",
+        line: "scales[block * TILE + rows..][..count]",
+        broken: "scales[block * TILE + rows / 2..][..count]",
+        test: CPU,
+    },
+    Mutation {
         name: "kv: an owner is not counted",
         file: "crates/engine/src/kv/store.rs",
         line: "table.blocks().into_iter().for_each(|block| group.pool.share(block));",

@@ -121,6 +121,12 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     let file = found.open()?;
     let machine = machine(context)?;
     let loaded = Loaded::new(&machine, &file, options)?;
+    if let Some(better) = options.kv.k_format.better_for_keys() {
+        output::note(&format!(
+            "warning: {} is coarse for K: it changes what some models say by much; --cache-type-k {better} does not, V may stay as it is",
+            options.kv.k_format
+        ));
+    }
     if loaded.n_ctx < loaded.wanted_n_ctx {
         let (allows, larger) = match loaded.bounded_by_kv_memory {
             true => ("--kv-memory", "--kv-memory"),

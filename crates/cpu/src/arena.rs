@@ -41,7 +41,7 @@ struct Group {
     granules: Granules,
 }
 
-/// One group's memory in the three widths that formats need: the same bytes.
+/// One group's memory in the widths that formats need: the same bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct KvCells<'a> {
     /// As f32.
@@ -50,6 +50,8 @@ pub(crate) struct KvCells<'a> {
     pub(crate) halves: SharedSlice<'a, u16>,
     /// As pairs of bf16.
     pub(crate) pairs: SharedSlice<'a, u32>,
+    /// As they are.
+    pub(crate) bytes: SharedSlice<'a, u8>,
 }
 
 impl CpuArena {
@@ -260,6 +262,7 @@ impl Group {
                 singles: SharedSlice::new(base.cast(), bytes / 4),
                 halves: SharedSlice::new(base.cast(), bytes / 2),
                 pairs: SharedSlice::new(base.cast(), bytes / 4),
+                bytes: SharedSlice::new(base.cast(), bytes),
             }
         }
     }

@@ -157,13 +157,22 @@ impl Kernel for QuantiseRow<'_> {
 }
 
 /// A block as it is stored.
-struct Quantised {
-    quants: [u32; WORDS],
+pub(crate) struct Quantised {
+    /// Four columns a word.
+    pub(crate) quants: [u32; WORDS],
     terms: [u32; TERMS],
 }
 
+impl Quantised {
+    /// A term's bits.
+    pub(crate) fn term(&self, term: Term) -> u32 {
+        self.terms[term as usize]
+    }
+}
+
+/// Quantises 32 columns.
 #[inline(always)]
-fn quantise_block<S: Simd>(simd: S, low: S::F32, high: S::F32) -> Quantised {
+pub(crate) fn quantise_block<S: Simd>(simd: S, low: S::F32, high: S::F32) -> Quantised {
     let largest = simd.largest_magnitude(low, high);
     let scale = largest / 127.0;
     let inverse = simd.splat(if largest == 0.0 { 0.0 } else { 127.0 / largest });

@@ -168,6 +168,11 @@ fn fill(arena: &CpuArena, format: KvFormat) {
                 .enumerate()
                 .for_each(|(i, cell)| *cell = half::f16::from_f32(value(i)).to_bits());
         }
+        KvFormat::Q8_0 | KvFormat::Q4_0 => {
+            // Scales are bytes too: 0x2e2e is an f16 of about 0.1.
+            let memory = cells.bytes.get_mut(0..cells.bytes.len());
+            memory.fill(0x2e);
+        }
         KvFormat::BF16 => {
             let memory = cells.halves.get_mut(0..cells.halves.len());
             memory

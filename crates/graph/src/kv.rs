@@ -19,11 +19,16 @@ pub enum KvFormat {
     F16,
     /// bf16 rows, pair dots.
     BF16,
+    /// Blocks of 32 signed bytes with an f16 scale: int8 dots with K, exact f32 values of V.
+    Q8_0,
+    /// Blocks of 32 nibbles with an f16 scale, otherwise as [`Q8_0`](KvFormat::Q8_0).
+    Q4_0,
 }
 
 impl KvFormat {
     /// Every format, in declaration order.
-    pub const ALL: [KvFormat; 3] = [KvFormat::F32, KvFormat::F16, KvFormat::BF16];
+    pub const ALL: [KvFormat; 5] =
+        [KvFormat::F32, KvFormat::F16, KvFormat::BF16, KvFormat::Q8_0, KvFormat::Q4_0];
 
     /// The format's name as users write it.
     pub const fn name(self) -> &'static str {
@@ -31,14 +36,39 @@ impl KvFormat {
             KvFormat::F32 => "f32",
             KvFormat::F16 => "f16",
             KvFormat::BF16 => "bf16",
+            KvFormat::Q8_0 => "q8_0",
+            KvFormat::Q4_0 => "q4_0",
         }
     }
 
-    /// Bytes of one element.
-    pub const fn element_bytes(self) -> u32 {
+    /// Neighbouring dims of a head that are encoded together.
+    pub const fn block_dims(self) -> u32 {
+        match self {
+            KvFormat::F32 | KvFormat::F16 | KvFormat::BF16 => 1,
+            KvFormat::Q8_0 | KvFormat::Q4_0 => 32,
+        }
+    }
+
+    /// Bytes of [`block_dims`](KvFormat::block_dims) dims, with their scale.
+    pub const fn block_bytes(self) -> u32 {
         match self {
             KvFormat::F32 => 4,
             KvFormat::F16 | KvFormat::BF16 => 2,
+            KvFormat::Q8_0 => 34,
+            KvFormat::Q4_0 => 18,
+        }
+    }
+
+    /// Whether dims share a scale.
+    pub const fn is_quantised(self) -> bool {
+        self.block_dims() > 1
+    }
+
+    /// The format to take instead for K, where this one is so coarse that it changes what some models say.
+    pub const fn better_for_keys(self) -> Option<KvFormat> {
+        match self {
+            KvFormat::Q4_0 => Some(KvFormat::Q8_0),
+            KvFormat::F32 | KvFormat::F16 | KvFormat::BF16 | KvFormat::Q8_0 => None,
         }
     }
 }
@@ -54,7 +84,8 @@ impl fmt::Display for KvFormat {
 pub enum KvLayout {
     /// K as `[head][dim][position]`, V as `[head][position][dim]`: one lane per output for both products. With bf16 rows the
     /// two elements of a pair dot are neighbours: K as `[head][dim / 2][position][2]`, V as
-    /// `[head][position / 2][dim][2]`.
+    /// `[head][position / 2][dim][2]`. A K head of a quantised format is `[dim / 32][word][position][4]`, the words of four bytes
+    /// of its blocks, then the scales as `[dim / 32][position]`.
     LaneMajor,
     /// K and V as `[head][position][dim]`.
     HeadMajor,
@@ -86,7 +117,7 @@ impl fmt::Display for KvLayout {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KvSpecError {
     /// Not a KV format.
-    #[error("unknown KV cache type {0:?} (choose f32, f16 or bf16)")]
+    #[error("unknown KV cache type {0:?} (choose f32, f16, bf16, q8_0 or q4_0)")]
     UnknownFormat(String),
     /// Not a KV layout.
     #[error("unknown KV layout {0:?} (choose lane-major, head-major or seq-major)")]
@@ -120,6 +151,19 @@ pub enum KvSpecError {
     /// bf16 pair dots need whole pairs.
     #[error("bf16 KV rows need an even head dim, this model has {0}")]
     OddDim(u32),
+    /// Blocks of a quantised format lie inside one head.
+    #[error(
+        "{format} KV rows are blocks of {} dims, which do not divide a {side:?} head of {dim} dims; choose f32, f16 or bf16",
+        format.block_dims()
+    )]
+    PartBlock {
+        /// The side.
+        side: KvSide,
+        /// Its format.
+        format: KvFormat,
+        /// Dims of its heads.
+        dim: u32,
+    },
 }
 
 impl FromStr for KvFormat {
@@ -181,13 +225,20 @@ impl KvGroupSpec {
     /// Checks what the numbers must obey.
     ///
     /// # Errors
-    /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows.
+    /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows; a head that is no whole number of a
+    /// format's blocks.
     pub fn validate(&self) -> Result<(), KvSpecError> {
         if !self.block_tokens.is_power_of_two() || !(16..=4096).contains(&self.block_tokens) {
             return Err(KvSpecError::BlockTokens(self.block_tokens));
         }
         if self.k_format == KvFormat::BF16 && !self.k_dim.is_multiple_of(2) {
             return Err(KvSpecError::OddDim(self.k_dim));
+        }
+        for side in [KvSide::K, KvSide::V] {
+            let (dim, format) = self.side(side);
+            if !dim.is_multiple_of(format.block_dims()) {
+                return Err(KvSpecError::PartBlock { side, format, dim });
+            }
         }
         Ok(())
     }

@@ -8,16 +8,17 @@ use std::path::Path;
 
 use minfer::cpu::Isa;
 use minfer::engine::{RunnerOptions, Want};
-use minfer::graph::KvFormat;
+use minfer::graph::{KvFormat, KvSpecError};
 use minfer::tensor::DType;
-use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer::{ContextLength, KvOptions, LoadError, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_testkit::synthetic::{self, Family};
 
 /// Beyond one span of 1024 positions and several tiles of the next.
 const POSITIONS: u32 = 1200;
 
 /// FNV-1a of the bits of all logits at every 37th position.
-fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> String {
+/// None where the format cannot store the model's heads.
+fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> Option<String> {
     model.set_context_length(2048);
     let file = ModelFile::from_bytes(model.to_bytes()).expect("a sound file");
     let machine = Machine::new(&MachineOptions {
@@ -31,8 +32,11 @@ fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> String {
         kv: KvOptions { k_format: format, v_format: format, ..KvOptions::default() },
         ..LoadOptions::default()
     };
-    let mut runner =
-        Loaded::new(&machine, &file, &options).expect("loads").into_runner(RunnerOptions::default());
+    let loaded = match Loaded::new(&machine, &file, &options) {
+        Err(LoadError::Kv(KvSpecError::PartBlock { .. })) => return None,
+        loaded => loaded.expect("loads"),
+    };
+    let mut runner = loaded.into_runner(RunnerOptions::default());
     let prompt: Vec<u32> = (0..POSITIONS).map(|index| (index * index * 7 + index * 13 + 5) % 260).collect();
     let sequence = runner.open();
     let mut sum = 0xcbf2_9ce4_8422_2325u64;
@@ -46,7 +50,7 @@ fn checksum(mut model: synthetic::ModelFile, format: KvFormat) -> String {
         };
         runner.feed(&[(sequence, chunk)], Want::All, read).expect("runs");
     }
-    format!("{sum:016x}")
+    Some(format!("{sum:016x}"))
 }
 
 #[test]
@@ -54,11 +58,14 @@ fn logits_have_the_recorded_bits() {
     let mut found = BTreeMap::new();
     for &family in Family::ALL {
         for format in KvFormat::ALL {
-            found.insert(format!("{} {format}", family.name()), checksum(family.model(), format));
+            if let Some(sum) = checksum(family.model(), format) {
+                found.insert(format!("{} {format}", family.name()), sum);
+            }
         }
     }
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_real()) {
-        found.insert(format!("{dtype} f16"), checksum(synthetic::quantised(dtype), KvFormat::F16));
+        let sum = checksum(synthetic::quantised(dtype), KvFormat::F16);
+        found.insert(format!("{dtype} f16"), sum.expect("f16 stores every head"));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bits.json");
     if std::env::var_os("MINFER_RECORD_BITS").is_some() {

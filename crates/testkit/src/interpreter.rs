@@ -8,6 +8,7 @@ use minfer_graph::{
     Activation, AttentionSpec, Batch, EmbedBy, Graph, KvFormat, KvSpec, LinearPart, Mask, NormKind, NormSpec,
     Op, Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
 };
+use minfer_tensor::blocks::{q4_0, q8_0};
 
 /// A row-major matrix of f64.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,7 +58,7 @@ impl ReferenceKv {
         ReferenceKv { spec: spec.clone(), rounds: false, rows: HashMap::new() }
     }
 
-    /// Rows are rounded to nearest even as the spec's formats store them.
+    /// Rows are what the spec's formats make of them: rounded to nearest even, or encoded and decoded in blocks.
     pub fn as_stored(spec: &KvSpec) -> ReferenceKv {
         ReferenceKv { rounds: true, ..ReferenceKv::exact(spec) }
     }
@@ -77,8 +78,8 @@ impl ReferenceKv {
         let (k_format, v_format) = (spec.k_format, spec.v_format);
         for (row, &cell) in batch.kv[group].cells.iter().enumerate() {
             let keep = |matrix: &Matrix, format| -> Vec<f64> {
-                let round = |&x: &f64| if self.rounds { round_to(format, x) } else { x };
-                matrix.row(row).iter().map(round).collect()
+                let row = matrix.row(row);
+                if self.rounds { stored(format, row) } else { row.to_vec() }
             };
             let pair = [keep(k, k_format), keep(v, v_format)];
             self.rows.insert((layer, cell), pair);
@@ -386,7 +387,7 @@ fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluTanh => gelu_tanh(x),
         Activation::GeluHalf if x.abs() >= 10.0 => x.max(0.0),
-        Activation::GeluHalf => round_to(KvFormat::F16, gelu_tanh(round_to(KvFormat::F16, x))),
+        Activation::GeluHalf => round_to(Float::F16, gelu_tanh(round_to(Float::F16, x))),
     }
 }
 
@@ -399,12 +400,43 @@ fn soft_cap(cap: f64, x: f64) -> f64 {
     cap * (x / cap).tanh()
 }
 
+/// What rows of a format keep of numbers.
+fn stored(format: KvFormat, row: &[f64]) -> Vec<f64> {
+    let coded = |code: fn(&mut [f32; 32])| -> Vec<f64> {
+        let mut values: Vec<f32> = row.iter().map(|&x| x as f32).collect();
+        values.as_chunks_mut().0.iter_mut().for_each(code);
+        values.into_iter().map(f64::from).collect()
+    };
+    let rounded = |float| row.iter().map(|&x| round_to(float, x)).collect();
+    match format {
+        KvFormat::F32 => row.iter().map(|&x| f64::from(x as f32)).collect(),
+        KvFormat::F16 => rounded(Float::F16),
+        KvFormat::BF16 => rounded(Float::BF16),
+        KvFormat::Q8_0 => coded(|values| {
+            let mut block = [0; q8_0::BYTES];
+            q8_0::encode(values, &mut block);
+            q8_0::decode(&block, values);
+        }),
+        KvFormat::Q4_0 => coded(|values| {
+            let mut block = [0; q4_0::BYTES];
+            q4_0::encode(values, &mut block);
+            q4_0::decode(&block, values);
+        }),
+    }
+}
+
+/// Narrow floating point numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Float {
+    F16,
+    BF16,
+}
+
 /// Rounds to nearest even, once, from f64.
-fn round_to(format: KvFormat, x: f64) -> f64 {
-    let (fraction_bits, smallest_exponent, largest) = match format {
-        KvFormat::F32 => return f64::from(x as f32),
-        KvFormat::F16 => (10, -14, 65504.0),
-        KvFormat::BF16 => (7, -126, f64::from(f32::from_bits(0x7f7f_0000))),
+fn round_to(float: Float, x: f64) -> f64 {
+    let (fraction_bits, smallest_exponent, largest) = match float {
+        Float::F16 => (10, -14, 65504.0),
+        Float::BF16 => (7, -126, f64::from(f32::from_bits(0x7f7f_0000))),
     };
     if x == 0.0 || !x.is_finite() {
         return x;
@@ -423,17 +455,16 @@ mod tests {
     #[test]
     fn rounding_is_to_nearest_even_with_subnormals() {
         let cases = [
-            (KvFormat::F16, 1.0 + 2f64.powi(-11), 1.0),
-            (KvFormat::F16, 1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-9)),
-            (KvFormat::F16, 65519.0, 65504.0),
-            (KvFormat::F16, 65520.0, f64::INFINITY),
-            (KvFormat::F16, 2f64.powi(-25), 0.0),
-            (KvFormat::F16, 1.5 * 2f64.powi(-24), 2f64.powi(-23)),
-            (KvFormat::BF16, -(1.0 + 2f64.powi(-8)), -1.0),
-            (KvFormat::F32, 0.1, f64::from(0.1f32)),
+            (Float::F16, 1.0 + 2f64.powi(-11), 1.0),
+            (Float::F16, 1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-9)),
+            (Float::F16, 65519.0, 65504.0),
+            (Float::F16, 65520.0, f64::INFINITY),
+            (Float::F16, 2f64.powi(-25), 0.0),
+            (Float::F16, 1.5 * 2f64.powi(-24), 2f64.powi(-23)),
+            (Float::BF16, -(1.0 + 2f64.powi(-8)), -1.0),
         ];
-        for (format, x, expected) in cases {
-            assert_eq!(round_to(format, x), expected, "{format} {x}");
+        for (float, x, expected) in cases {
+            assert_eq!(round_to(float, x), expected, "{float:?} {x}");
         }
     }
 

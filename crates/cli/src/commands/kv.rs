@@ -129,7 +129,7 @@ fn table(out: &mut dyn Write, name: &str, report: &Value) -> Result<()> {
             None => writeln!(
                 out,
                 "{name:11} {:>8} bytes a token, {}",
-                format["bytes_per_token"],
+                format["bytes_per_token"].to_string(),
                 bytes(&format["bytes_at_n_ctx"])
             )?,
             Some(error) => writeln!(out, "{name:11} {error}")?,

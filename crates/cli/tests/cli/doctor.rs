@@ -137,6 +137,10 @@ fn the_geometry_of_a_cache() {
     for (format, bytes) in [("f32", 1024), ("f16", 512), ("bf16", 512)] {
         assert!(known.contains(&(&format.into(), &bytes.into())), "{known:?}");
     }
+    // Its heads are half a block.
+    for row in formats.iter().filter(|row| ["q8_0", "q4_0"].contains(&row["kv_format"].as_str().unwrap())) {
+        has(row["error"].as_str().unwrap(), &["blocks of 32 dims", "a K head of 16 dims"]);
+    }
     // At one position: a block of 64 or 16 positions, a granule for each of 8 buffers, or for each of 16 heads in them.
     let granule = f16["granule"].as_u64().unwrap();
     let granules = |of: u64| -> Vec<[u64; 2]> {

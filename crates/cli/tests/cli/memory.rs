@@ -44,6 +44,27 @@ fn each_part_that_does_not_fit_has_its_own_message() {
     has(&notes, &["--kv-memory allows a context of 384 positions, not 512", "a larger --kv-memory"]);
 }
 
+#[test]
+fn a_coarse_cache_is_warned_of_and_one_that_cannot_store_the_heads_is_refused() {
+    let place = Place::with(Family::Gemma3);
+    let coarse = |flags: &[&str]| place.minfer(&[&RUN[..], flags].concat()).both().1;
+    let warning = "warning: q4_0 is coarse for K: it changes what some models say by much; --cache-type-k q8_0 does not";
+    has(&coarse(&["--cache-type", "q4_0"]), &[warning]);
+    has(&coarse(&["--cache-type-k", "q4_0"]), &[warning]);
+    for flags in [["--cache-type-v", "q4_0"], ["--cache-type", "q8_0"]] {
+        assert!(!coarse(&flags).contains("warning"), "{flags:?}");
+    }
+    let place = Place::with(Family::LlamaOdd);
+    for (flag, side) in [("--cache-type", "K"), ("--cache-type-v", "V")] {
+        assert_eq!(
+            place.minfer(&[&RUN[..], &[flag, "q8_0"]].concat()).failure(),
+            format!(
+                "q8_0 KV rows are blocks of 32 dims, which do not divide a {side} head of 24 dims; choose f32, f16 or bf16"
+            )
+        );
+    }
+}
+
 /// In a process that may have 700 MB of addresses, a cache of 1 GiB is refused by the account before anything is reserved,
 /// and by the system where the account allows it.
 #[cfg(target_os = "linux")]

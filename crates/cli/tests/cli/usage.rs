@@ -9,9 +9,9 @@ fn values_out_of_their_list_are_refused_with_the_choices() {
     let place = Place::new();
     for (flag, value, choices) in [
         ("--isa", "sse", &["auto", "scalar", "avx2", "avx512"][..]),
-        ("--cache-type", "q2_0", &["f32", "f16", "bf16"]),
-        ("--cache-type-k", "q2_0", &["f32", "f16", "bf16"]),
-        ("--cache-type-v", "q2_0", &["f32", "f16", "bf16"]),
+        ("--cache-type", "q2_0", &["f32", "f16", "bf16", "q8_0", "q4_0"]),
+        ("--cache-type-k", "q2_0", &["f32", "f16", "bf16", "q8_0", "q4_0"]),
+        ("--cache-type-v", "q2_0", &["f32", "f16", "bf16", "q8_0", "q4_0"]),
         ("--kv-layout", "row", &["lane-major", "head-major", "seq-major"]),
         ("--rope-scaling", "ntk", &["none", "linear", "yarn"]),
         ("--samplers", "luck", &["penalties", "top_k", "top_p", "min_p", "temperature"]),

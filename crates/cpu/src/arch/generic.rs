@@ -226,6 +226,11 @@ impl Simd for Scalar {
     }
 
     #[inline(never)]
+    fn flip_top_bits(self, a: Self::U8) -> Self::U8 {
+        a.map(|byte| byte ^ 0x80)
+    }
+
+    #[inline(never)]
     fn low_nibbles(self, a: Self::U8) -> Self::U8 {
         a.map(|byte| byte & 15)
     }

@@ -239,6 +239,8 @@ pub(crate) trait Simd: Copy {
 
     /// Bytes in order: lane `l` holds bytes `4 l .. 4 l + 4`.
     fn load_bytes(self, from: &[u8; 4 * LANES]) -> Self::U8;
+    /// Every byte with its top bit turned over: a signed byte plus 128.
+    fn flip_top_bits(self, a: Self::U8) -> Self::U8;
     /// The low four bits of every byte.
     fn low_nibbles(self, a: Self::U8) -> Self::U8;
     /// The high four bits of every byte, moved down.

@@ -45,12 +45,16 @@ fn side_start(spec: &KvGroupSpec, rows: &KvRows) -> usize {
 /// Every unit of neighbouring rows: its bytes in the rows of the side, and among the canonical rows.
 fn each_unit(spec: &KvGroupSpec, rows: &KvRows, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
     let (row_bytes, head_bytes) = (spec.row_bytes(rows.side) as usize, spec.head_bytes(rows.side));
-    let strides = spec.strides(rows.side);
-    for head in 0..spec.kv_heads as usize {
+    let planes = [Some(spec.strides(rows.side)), spec.scale_strides(rows.side)];
+    for (strides, head) in planes
+        .into_iter()
+        .flatten()
+        .flat_map(|strides| (0..spec.kv_heads as usize).map(move |head| (strides, head)))
+    {
         for unit in 0..strides.units {
             for (index, offset) in (rows.rows.start as usize..rows.rows.end as usize).enumerate() {
                 let stored = strides.at(head, offset, unit);
-                let canonical = index * row_bytes + head * head_bytes + unit * strides.unit_bytes;
+                let canonical = index * row_bytes + head * head_bytes + strides.encoded(unit);
                 visit(stored..stored + strides.unit_bytes, canonical..canonical + strides.unit_bytes);
             }
         }
@@ -60,14 +64,18 @@ fn each_unit(spec: &KvGroupSpec, rows: &KvRows, mut visit: impl FnMut(Range<usiz
 /// The bytes of neighbouring rows of a side, in runs as long as the order allows.
 fn each_run(spec: &KvGroupSpec, side: KvSide, rows: Range<usize>, mut visit: impl FnMut(Range<usize>)) {
     let (strides, count) = (spec.strides(side), rows.len());
-    let run = |head: usize, unit: usize, bytes: usize| {
+    let run_of = |strides: &KvStrides, head: usize, unit: usize, bytes: usize| {
         let start = strides.at(head, rows.start, unit);
         start..start + bytes
     };
+    let run = |head: usize, unit: usize, bytes: usize| run_of(&strides, head, unit, bytes);
     for head in 0..spec.kv_heads as usize {
         match spec.order(side) {
             KvOrder::Lanes => {
-                (0..strides.units).for_each(|unit| visit(run(head, unit, count * strides.unit_bytes)));
+                for plane in [Some(strides), spec.scale_strides(side)].into_iter().flatten() {
+                    (0..plane.units)
+                        .for_each(|unit| visit(run_of(&plane, head, unit, count * plane.unit_bytes)));
+                }
             }
             KvOrder::Rows if strides.position == strides.unit_bytes => {
                 visit(run(head, 0, count * strides.position));
@@ -163,16 +171,22 @@ mod tests {
     /// An element that the layout's documentation places is where reading finds it.
     #[test]
     fn canonical_rows_are_positions_of_heads_of_dims() {
-        let place = |layout: KvLayout, side, (head, position, dim): (usize, usize, usize), dims: usize| match (
+        let place = |layout, pairs, side, (head, position, dim): (usize, usize, usize), dims: usize| match (
             layout, side,
         ) {
+            (KvLayout::LaneMajor, KvSide::K) if pairs => {
+                ((head * dims + dim) / 2 * 16 + position) * 2 + dim % 2
+            }
+            (KvLayout::LaneMajor, KvSide::V) if pairs => {
+                ((head * 16 + position) / 2 * dims + dim) * 2 + position % 2
+            }
             (KvLayout::LaneMajor, KvSide::K) => (head * dims + dim) * 16 + position,
             (KvLayout::LaneMajor, KvSide::V) | (KvLayout::HeadMajor, _) => {
                 (head * 16 + position) * dims + dim
             }
             (KvLayout::SeqMajor, _) => (position * 3 + head) * dims + dim,
         };
-        for (layout, format, _) in every_case().filter(|case| case.2 == 16 && case.1 != KvFormat::BF16) {
+        for (layout, format, _) in every_case().filter(|case| case.2 == 16 && !case.1.is_quantised()) {
             let spec = group(layout, format, 16);
             let stored = noise(spec.bytes_per_block() as usize, 3);
             let size = spec.head_bytes(KvSide::K) / 64;
@@ -182,7 +196,13 @@ mod tests {
                 read(&spec, &stored, &rows, &mut canonical);
                 let start = spec.side_offset(1, side) as usize;
                 for (index, element) in canonical.chunks_exact(size).enumerate() {
-                    let at = place(layout, side, (index / dims % 3, index / dims / 3, index % dims), dims);
+                    let at = place(
+                        layout,
+                        format == KvFormat::BF16,
+                        side,
+                        (index / dims % 3, index / dims / 3, index % dims),
+                        dims,
+                    );
                     assert_eq!(
                         element,
                         &stored[start + at * size..][..size],

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use minfer_graph::{KvFormat, KvGroupSpec, KvOrder, KvSide, KvStrides, RopeStoreSpec};
+use minfer_tensor::blocks::{q4_0, q8_0};
 
 use super::rope::Rotation;
 use crate::arch::{Isa, Kernel, LANES, Simd};
@@ -150,6 +151,7 @@ struct Place<'a> {
     dim: usize,
     order: KvOrder,
     strides: KvStrides,
+    scales: Option<KvStrides>,
     /// Byte of the block's rows of this side.
     start: usize,
     head: usize,
@@ -170,6 +172,7 @@ impl<'a> Place<'a> {
             dim: dim as usize,
             order: group.order(side),
             strides: group.strides(side),
+            scales: group.scale_strides(side),
             start,
             head,
             offset: offset as usize,
@@ -184,13 +187,13 @@ impl<'a> Place<'a> {
     #[inline(always)]
     fn write<S: Simd>(&self, simd: S, rows: &[[f32; MOST_DIMS]]) {
         match self.format {
-            KvFormat::F32 => self.put(self.cells.singles, rows, self.dim),
+            KvFormat::F32 => self.put(self.cells.singles, &self.strides, rows, self.dim),
             KvFormat::F16 => {
                 let mut narrow = [[0; MOST_DIMS]; RUN];
                 for (row, narrow) in rows.iter().zip(&mut narrow) {
                     narrow_f16(simd, &row[..self.dim], &mut narrow[..self.dim]);
                 }
-                self.put(self.cells.halves, &narrow[..rows.len()], self.dim);
+                self.put(self.cells.halves, &self.strides, &narrow[..rows.len()], self.dim);
             }
             KvFormat::BF16 => {
                 let mut narrow = [[0; MOST_DIMS / 2]; RUN];
@@ -199,26 +202,75 @@ impl<'a> Place<'a> {
                 }
                 let narrow = &narrow[..rows.len()];
                 match self.order {
-                    KvOrder::Lanes => self.put(self.cells.pairs, narrow, self.dim / 2),
+                    KvOrder::Lanes => self.put(self.cells.pairs, &self.strides, narrow, self.dim / 2),
                     KvOrder::Rows => self.put_halves(narrow),
                     KvOrder::Pairs => self.put_pairs(narrow),
                 }
             }
+            KvFormat::Q8_0 => self.put_blocks(rows, q8_0::encode),
+            KvFormat::Q4_0 => self.put_blocks(rows, q4_0::encode),
         }
+    }
+
+    /// Writes rows as encoded blocks of 32 dims.
+    #[inline(always)]
+    fn put_blocks<const B: usize>(
+        &self,
+        rows: &[[f32; MOST_DIMS]],
+        encode: impl Fn(&[f32; 32], &mut [u8; B]),
+    ) {
+        let blocks = self.dim / 32;
+        let mut encoded = [[[0; B]; MOST_DIMS / 32]; RUN];
+        for (row, encoded) in rows.iter().zip(&mut encoded) {
+            for (values, block) in row.as_chunks().0.iter().zip(encoded).take(blocks) {
+                encode(values, block);
+            }
+        }
+        let encoded = &encoded[..rows.len()];
+        let Some(scale_strides) = &self.scales else {
+            for (index, row) in encoded.iter().enumerate() {
+                let start = self.row(index);
+                self.cells
+                    .bytes
+                    .get_mut(start..start + blocks * B)
+                    .copy_from_slice(row[..blocks].as_flattened());
+            }
+            return;
+        };
+        let words_of_block = (B - 2) / 4;
+        let (mut words, mut scales) = ([[0u32; MOST_DIMS / 4]; RUN], [[0u16; MOST_DIMS / 32]; RUN]);
+        for (index, row) in encoded.iter().enumerate() {
+            for (block, bytes) in row[..blocks].iter().enumerate() {
+                scales[index][block] = u16::from_le_bytes([bytes[0], bytes[1]]);
+                let to = &mut words[index][block * words_of_block..];
+                for (word, four) in to.iter_mut().zip(bytes[2..].as_chunks().0) {
+                    *word = u32::from_le_bytes(*four);
+                }
+            }
+        }
+        self.put(self.cells.pairs, &self.strides, &words[..rows.len()], blocks * words_of_block);
+        self.put(self.cells.halves, scale_strides, &scales[..rows.len()], blocks);
     }
 
     /// Writes the first elements of some rows.
     #[inline(always)]
-    fn put<T: Copy, const N: usize>(&self, memory: SharedSlice<'_, T>, rows: &[[T; N]], elements: usize) {
+    fn put<T: Copy, const N: usize>(
+        &self,
+        memory: SharedSlice<'_, T>,
+        strides: &KvStrides,
+        rows: &[[T; N]],
+        elements: usize,
+    ) {
         let size = size_of::<T>();
+        let row_start = |row: usize| (self.start + strides.at(self.head, self.offset + row, 0)) / size;
         if self.order != KvOrder::Lanes {
             for (index, row) in rows.iter().enumerate() {
-                let start = self.row(index) / size;
+                let start = row_start(index);
                 memory.get_mut(start..start + elements).copy_from_slice(&row[..elements]);
             }
             return;
         }
-        let (first, stride) = (self.row(0) / size, self.strides.unit / size);
+        let (first, stride) = (row_start(0), strides.unit / size);
         for element in 0..elements {
             let start = first + element * stride;
             for (to, row) in memory.get_mut(start..start + rows.len()).iter_mut().zip(rows) {
@@ -294,7 +346,7 @@ fn narrow_bf16<S: Simd>(simd: S, from: &[f32; MOST_DIMS], to: &mut [u32; MOST_DI
 mod tests {
     use minfer_graph::RopePairs;
 
-    use super::super::attention::tests::{Case, element, stored};
+    use super::super::attention::tests::{Case, encode, least_dim, places, write};
     use super::super::rope::{fill_table, rope, table_floats, tests};
     use super::*;
     use crate::arena::CpuArena;
@@ -320,36 +372,21 @@ mod tests {
         arena
     }
 
-    fn read(arena: &CpuArena, format: KvFormat, index: usize) -> f64 {
-        let cells = arena.cells(0);
-        match format {
-            KvFormat::F32 => f64::from(cells.singles.get(index..index + 1)[0]),
-            KvFormat::F16 => half::f16::from_bits(cells.halves.get(index..index + 1)[0]).to_f64(),
-            KvFormat::BF16 => half::bf16::from_bits(cells.halves.get(index..index + 1)[0]).to_f64(),
-        }
-    }
-
-    /// Each element is where the layout says, and no other element has changed.
+    /// Each byte is where the layout says, and no other has changed.
     fn assert_stored(case: &Case, arena: &CpuArena, k: &[f32], v: &[f32]) {
         let untouched = self::arena(case);
         let kv_heads = case.kv_heads as usize;
-        for (side, dims, format, rows) in [
-            (KvSide::K, case.k_dim as usize, case.k_format, k),
-            (KvSide::V, case.v_dim as usize, case.v_format, v),
-        ] {
+        for (side, dims, rows) in [(KvSide::K, case.k_dim as usize, k), (KvSide::V, case.v_dim as usize, v)] {
             for (row, cell) in cells(case).into_iter().enumerate() {
-                let (block, offset) = (cell / case.block_tokens, (cell % case.block_tokens) as usize);
+                let cell = (cell / case.block_tokens, (cell % case.block_tokens) as usize);
                 for head in 0..kv_heads {
-                    for dim in 0..dims {
-                        let value = rows[(row * kv_heads + head) * dims + dim];
-                        let index = element(case, side, block, offset, head, dim);
-                        assert_eq!(
-                            read(arena, format, index),
-                            stored(format, value),
-                            "{case:?} {side:?} {row} {dim}"
-                        );
-                        super::super::attention::tests::write(untouched.cells(0), format, index, value);
+                    let values = &rows[(row * kv_heads + head) * dims..][..dims];
+                    let place = places(case, side, cell, head);
+                    for (index, expected) in encode(case.format(side), values).into_iter().enumerate() {
+                        let found = arena.cells(0).bytes.get(place(index)..place(index) + 1)[0];
+                        assert_eq!(found, expected, "{case:?} {side:?} row {row} byte {index}");
                     }
+                    write(untouched.cells(0), case, side, cell, head, values);
                 }
             }
         }
@@ -363,10 +400,15 @@ mod tests {
     #[test]
     fn rows_lie_where_the_layout_says() {
         for format in KvFormat::ALL {
-            for (dim, block_tokens) in [(16, 16), (24, 16), (64, 64), (80, 32), (96, 128), (256, 64)] {
+            for (dim, block_tokens) in
+                [(16, 16), (24, 16), (64, 64), (80, 32), (96, 128), (192, 16), (256, 64)]
+            {
                 let mut case = Case::new(2, 2, dim, format);
                 case.block_tokens = block_tokens;
                 case.v_dim = dim / 2;
+                if !case.can_be_stored() {
+                    continue;
+                }
                 let (k_width, v_width) = (2 * dim as usize, dim as usize);
                 let (mut k, mut v) =
                     (Numbers(1).vec(TOKENS * k_width, 3.0), Numbers(2).vec(TOKENS * v_width, 3.0));
@@ -395,11 +437,18 @@ mod tests {
     fn the_fused_form_gives_the_bits_of_rotation_and_store() {
         for format in KvFormat::ALL {
             for pairs in [RopePairs::Adjacent, RopePairs::Halves] {
-                let case = Case::new(6, 2, 24, format);
+                let dim = least_dim(format);
+                let case = Case::new(6, 2, dim, format);
                 let rope_spec = tests::spec(pairs, 20, 1.0);
-                let spec =
-                    RopeStoreSpec { layer: 5, heads: 6, kv_heads: 2, k_dim: 24, v_dim: 24, rope: rope_spec };
-                let width = 240;
+                let spec = RopeStoreSpec {
+                    layer: 5,
+                    heads: 6,
+                    kv_heads: 2,
+                    k_dim: dim,
+                    v_dim: dim,
+                    rope: rope_spec,
+                };
+                let (q_width, qk_width, width) = (6 * dim as usize, 8 * dim as usize, 10 * dim as usize);
                 let mut joint = Numbers(9).vec(TOKENS * width, 2.0);
                 let positions: Vec<u32> = (0..TOKENS as u32).map(|row| 1000 + row).collect();
                 let mut table = vec![0.0; table_floats(&spec.rope, TOKENS)];
@@ -407,31 +456,31 @@ mod tests {
                 fill_table(0..TOKENS, &spec.rope, &positions, &table);
                 let rotation = Rotation { spec: &spec.rope, table };
                 // All eight heads of Q and K rotated as one row.
-                let mut qk: Vec<f32> = joint.chunks(width).flat_map(|row| row[..192].to_vec()).collect();
-                let v: Vec<f32> = joint.chunks(width).flat_map(|row| row[192..].to_vec()).collect();
-                let mut rotated = vec![0.0; TOKENS * 192];
-                let view = Rows::from_slice(&mut qk, 192, 192);
+                let mut qk: Vec<f32> = joint.chunks(width).flat_map(|row| row[..qk_width].to_vec()).collect();
+                let v: Vec<f32> = joint.chunks(width).flat_map(|row| row[qk_width..].to_vec()).collect();
+                let mut rotated = vec![0.0; TOKENS * qk_width];
+                let view = Rows::from_slice(&mut qk, qk_width, qk_width);
                 rope(
                     Isa::Scalar,
                     0..TOKENS,
                     &rotation,
                     8,
-                    24,
+                    dim as usize,
                     &view,
-                    &Rows::from_slice(&mut rotated, 192, 192),
+                    &Rows::from_slice(&mut rotated, qk_width, qk_width),
                 );
-                let q: Vec<f32> = rotated.chunks(192).flat_map(|row| row[..144].to_vec()).collect();
-                let k: Vec<f32> = rotated.chunks(192).flat_map(|row| row[144..].to_vec()).collect();
+                let q: Vec<f32> = rotated.chunks(qk_width).flat_map(|row| row[..q_width].to_vec()).collect();
+                let k: Vec<f32> = rotated.chunks(qk_width).flat_map(|row| row[q_width..].to_vec()).collect();
                 for isa in Isa::available() {
                     let arena = arena(&case);
                     let (group, rows) = (case.group(), cells(&case));
                     let target =
                         StoreTarget { group: &group, layer_index: 1, cells: arena.cells(0), rows: &rows };
-                    let mut out = vec![0.0; TOKENS * 144];
+                    let mut out = vec![0.0; TOKENS * q_width];
                     for index in 0..3 {
                         let share = Worker { index, count: 3 }.share(TOKENS);
                         let input = Rows::from_slice(&mut joint, width, width);
-                        let out = Rows::from_slice(&mut out, 144, 144);
+                        let out = Rows::from_slice(&mut out, q_width, q_width);
                         rope_store(isa, share, &spec, &rotation, &target, &input, &out);
                     }
                     assert_eq!(out, q, "{isa}");

@@ -2,6 +2,9 @@
 
 use super::{KvFormat, KvGroupSpec, KvLayout, KvSide};
 
+/// Bytes of a quantised block's scale, which comes first.
+const SCALE_BYTES: usize = 2;
+
 /// How the rows of one side of one layer are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvOrder {
@@ -17,6 +20,8 @@ pub enum KvOrder {
 /// encoded head that stay neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvStrides {
+    /// Of the first unit of all.
+    start: usize,
     /// From a head to the next.
     pub head: usize,
     /// From a position of even offset to the one after it.
@@ -29,12 +34,20 @@ pub struct KvStrides {
     pub unit_bytes: usize,
     /// Units of a head.
     pub units: usize,
+    /// Units of one encoded block, how many bytes after its start they are, and the bytes from a block to the next.
+    block: [usize; 3],
 }
 
 impl KvStrides {
     /// Byte of a unit of a head of the position at an offset in the block.
     pub fn at(&self, head: usize, offset: usize, unit: usize) -> usize {
-        head * self.head + offset / 2 * self.pair + offset % 2 * self.position + unit * self.unit
+        self.start + head * self.head + offset / 2 * self.pair + offset % 2 * self.position + unit * self.unit
+    }
+
+    /// Byte of a unit in a head's encoded bytes.
+    pub fn encoded(&self, unit: usize) -> usize {
+        let [units, start, bytes] = self.block;
+        unit / units * bytes + start + unit % units * self.unit_bytes
     }
 }
 
@@ -48,6 +61,25 @@ impl KvGroupSpec {
         }
     }
 
+    /// Where the scales of one side lie, where they are apart from what they scale.
+    pub fn scale_strides(&self, side: KvSide) -> Option<KvStrides> {
+        let (_, format) = self.side(side);
+        if !format.is_quantised() || self.order(side) != KvOrder::Lanes {
+            return None;
+        }
+        let quants = self.strides(side);
+        Some(KvStrides {
+            start: quants.units * quants.unit,
+            position: SCALE_BYTES,
+            pair: 2 * SCALE_BYTES,
+            unit: SCALE_BYTES * self.block_tokens as usize,
+            unit_bytes: SCALE_BYTES,
+            units: quants.units / quants.block[0],
+            block: [1, 0, quants.block[2]],
+            ..quants
+        })
+    }
+
     /// Where the elements of one side lie.
     pub fn strides(&self, side: KvSide) -> KvStrides {
         let positions = self.block_tokens as usize;
@@ -55,14 +87,22 @@ impl KvGroupSpec {
         let bytes = self.head_bytes(side);
         let head = positions * bytes;
         let even = |head: usize, position: usize, unit: usize, unit_bytes: usize| KvStrides {
+            start: 0,
             head,
             position,
             pair: 2 * position,
             unit,
             unit_bytes,
             units: bytes / unit_bytes,
+            block: [bytes / unit_bytes, 0, bytes],
         };
         match self.order(side) {
+            KvOrder::Lanes if format.is_quantised() => {
+                let block = format.block_bytes() as usize;
+                let words = (block - SCALE_BYTES) / 4;
+                let units = bytes / block * words;
+                KvStrides { units, block: [words, SCALE_BYTES, block], ..even(head, 4, 4 * positions, 4) }
+            }
             KvOrder::Lanes => {
                 let lane = if format == KvFormat::F16 { 2 } else { 4 };
                 even(head, lane, lane * positions, lane)
@@ -86,7 +126,7 @@ impl KvGroupSpec {
     /// Bytes of one head of one position.
     pub fn head_bytes(&self, side: KvSide) -> usize {
         let (dims, format) = self.side(side);
-        dims as usize * format.element_bytes() as usize
+        (dims / format.block_dims() * format.block_bytes()) as usize
     }
 }
 
@@ -114,8 +154,13 @@ mod tests {
                 };
                 for side in [KvSide::K, KvSide::V] {
                     let mut bytes = BTreeSet::new();
-                    let strides = group.strides(side);
-                    for (head, offset) in (0..3).flat_map(|head| (0..16).map(move |offset| (head, offset))) {
+                    let planes = [Some(group.strides(side)), group.scale_strides(side)];
+                    for (strides, head, offset) in planes
+                        .into_iter()
+                        .flatten()
+                        .flat_map(|plane| (0..3).map(move |head| (plane, head)))
+                        .flat_map(|(plane, head)| (0..16).map(move |offset| (plane, head, offset)))
+                    {
                         for unit in 0..strides.units {
                             let start = strides.at(head, offset, unit);
                             (start..start + strides.unit_bytes).for_each(|byte| assert!(bytes.insert(byte)));

@@ -331,6 +331,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn flip_top_bits(self, a: Self::U8) -> Self::U8 {
+        let mask = unsafe { _mm256_set1_epi8(i8::MIN) };
+        unsafe { Pair(_mm256_xor_si256(a.0, mask), _mm256_xor_si256(a.1, mask)) }
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, a: Self::U8) -> Self::U8 {
         let mask = unsafe { _mm256_set1_epi8(15) };
         unsafe { Pair(_mm256_and_si256(a.0, mask), _mm256_and_si256(a.1, mask)) }

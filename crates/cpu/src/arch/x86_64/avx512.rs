@@ -297,6 +297,11 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     }
 
     #[inline(always)]
+    fn flip_top_bits(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_xor_si512(a, _mm512_set1_epi8(i8::MIN)) }
+    }
+
+    #[inline(always)]
     fn low_nibbles(self, a: __m512i) -> __m512i {
         unsafe { _mm512_and_si512(a, _mm512_set1_epi8(15)) }
     }

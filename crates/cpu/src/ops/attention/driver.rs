@@ -7,10 +7,11 @@ use minfer_graph::KvFormat;
 use super::cells::HeadCells;
 use super::plan::{Block, Fold, Item, partial_floats};
 use super::products::{Ahead, Matrix, Values, blocks, scores};
+use super::quantised::Quants;
 use super::scratch::{AttentionScratch, QUERY, QueryRows, Seen};
 use super::softmax::{Scores, Softmax};
 use super::state::{StateMut, StateRef, fold, fold_sink};
-use super::tiles::Tile;
+use super::tiles::{Keys, Tile};
 use super::{AttentionArgs, SPAN, TILE, visible};
 use crate::arch::{Kernel, LANES, Simd};
 
@@ -152,6 +153,11 @@ fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, rope_offset: u32, t
             turns.rotation.rotate(simd, angles, &mut to[..k_dim]);
         }
     }
+    if let Some(quants) = Quants::of(queries.args.group.k_format) {
+        for (from, to) in rows[..queries.count()].iter().zip(&mut to.quantised) {
+            to.fill(simd, &from[..k_dim], quants);
+        }
+    }
     if queries.args.group.k_format == KvFormat::BF16 {
         let pairs = to.pairs.get_mut().as_chunks_mut::<{ QUERY / 2 }>().0;
         for (from, to) in rows[..queries.count()].iter().zip(pairs) {
@@ -198,14 +204,13 @@ fn run_tile<S: Simd>(
 ) {
     let args = queries.args;
     let cells = HeadCells::new(args, queries.block.sequence, queries.block.kv_head);
-    let AttentionScratch { q, seen, scores, part, pairs, k, k_pairs, v, v_pairs, edge, tile: state, .. } =
-        scratch;
+    let AttentionScratch { q, seen, scores, part, pairs, k, v, v_pairs, edge, tile: state, .. } = scratch;
     queries.fill_seen(&rows, tile, seen);
     let all = seen[rows.start].start..seen[rows.end - 1].end;
     let scores = scores.get_mut().as_chunks_mut::<TILE>().0;
     let pairs = pairs.get_mut().as_chunks_mut::<{ TILE / 2 }>().0;
 
-    let k = cells.k_tile(simd, tile.start, all.clone(), rows.len(), k.get_mut(), k_pairs.get_mut());
+    let k = cells.k_tile(simd, tile.start, all.clone(), rows.len(), k);
     let part = part.get_mut().as_chunks_mut::<TILE>().0;
     for (columns, rope_offset) in cells.rope_offsets(tile.start, all.clone()) {
         if rope_offset != q.rope_offset {
@@ -242,20 +247,22 @@ fn score_rows<S: Simd>(
     queries: &Queries<'_, '_>,
     rows: &Range<usize>,
     q: &QueryRows,
-    k: Tile<'_>,
+    k: Keys<'_>,
     out: &mut [[f32; TILE]],
 ) {
     let dim = queries.args.spec.k_dim as usize;
     let q_pairs = q.pairs.get().as_chunks::<{ QUERY / 2 }>().0;
+    let quantised = &q.quantised;
     let q = q.floats.get().as_chunks::<QUERY>().0;
     for block in blocks(rows.len()) {
         let block = rows.start + block.start..rows.start + block.end;
         let k = if block.start == rows.start { k } else { k.without_ahead() };
         let out = &mut out[block.clone()];
         match k {
-            Tile::F32(k) => scores(simd, &q[block], k, dim, out),
-            Tile::F16(k) => scores(simd, &q[block], k, dim, out),
-            Tile::BF16(k) => scores(simd, &q_pairs[block], k, dim / 2, out),
+            Keys::Plain(Tile::F32(k)) => scores(simd, &q[block], k, dim, out),
+            Keys::Plain(Tile::F16(k)) => scores(simd, &q[block], k, dim, out),
+            Keys::Plain(Tile::BF16(k)) => scores(simd, &q_pairs[block], k, dim / 2, out),
+            Keys::Quantised(k) => k.scores(simd, &quantised[block], out),
         }
     }
 }

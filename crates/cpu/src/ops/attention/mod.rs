@@ -14,6 +14,8 @@
 //!   of that offset, in f32 as rotation does it, from the query that came.
 //! - bf16 rows: queries and `p` are rounded to bf16 and both products are pair dots. `l` sums the rounded `p`. The hidden half of a
 //!   pair counts as two zeros.
+//! - Quantised K: queries are quantised too, a score is a sum over blocks of 32 dims ([`quantised`]). Quantised V: a value is
+//!   `scale * quant`, exact in f32, and taken as one.
 //!
 //! Work is claimed in items of an [`AttentionPlan`]. [`run`] computes items; where the plan splits a sequence by span, [`finish`]
 //! folds the parts after a barrier.
@@ -22,6 +24,7 @@ mod cells;
 mod driver;
 mod plan;
 mod products;
+mod quantised;
 mod scratch;
 mod softmax;
 mod state;

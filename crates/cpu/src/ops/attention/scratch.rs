@@ -4,8 +4,10 @@ use minfer_graph::{AttentionSpec, KvFormat, KvGroupSpec};
 
 use super::TILE;
 use super::plan::SHARED_ROWS;
+use super::quantised::QuantisedQuery;
 use crate::arch::LANES;
 use crate::ops::kv_store::MOST_DIMS;
+use crate::quantise::BLOCK;
 
 /// Distance of the rows of queries: a constant that kernels can fold into addresses, a cache line over a power of two so that
 /// neighbouring rows lie in different sets of the cache.
@@ -72,8 +74,23 @@ pub(super) struct QueryRows {
     pub(super) floats: Aligned<f32>,
     /// As pairs of bf16 where K is bf16, [virtual row][QUERY / 2].
     pub(super) pairs: Aligned<u32>,
+    /// As blocks of bytes where K is quantised, [virtual row].
+    pub(super) quantised: Vec<QuantisedQuery>,
     /// How far they are turned.
     pub(super) rope_offset: u32,
+}
+
+/// A tile of K that could not be read in place.
+#[derive(Debug, Default)]
+pub(super) struct KeyTile {
+    /// [dim][TILE].
+    pub(super) floats: Aligned<f32>,
+    /// As pairs of bf16, [dim / 2][TILE].
+    pub(super) pairs: Aligned<u32>,
+    /// Words of four bytes of quantised blocks, [word][TILE][4].
+    pub(super) words: Aligned<u8>,
+    /// Scales of quantised blocks, [block][TILE].
+    pub(super) scales: Aligned<u16>,
 }
 
 /// One worker's memory for attention, taken once for all layers.
@@ -88,10 +105,8 @@ pub(crate) struct AttentionScratch {
     pub(super) part: Aligned<f32>,
     /// Probabilities as pairs of bf16, [virtual row][TILE / 2].
     pub(super) pairs: Aligned<u32>,
-    /// A tile of K as [dim][TILE].
-    pub(super) k: Aligned<f32>,
-    /// A tile of K as pairs of bf16, [dim / 2][TILE].
-    pub(super) k_pairs: Aligned<u32>,
+    /// A tile of K, in the form that its format asks for.
+    pub(super) k: KeyTile,
     /// A tile of V as [TILE][width].
     pub(super) v: Aligned<f32>,
     /// A tile of V as pairs of bf16, [TILE / 2][width].
@@ -112,7 +127,7 @@ impl AttentionScratch {
         operations: impl IntoIterator<Item = (&'a AttentionSpec, &'a KvGroupSpec)>,
     ) -> AttentionScratch {
         let (mut rows, mut k_dim, mut width) = (0, 0, 0);
-        let (mut k_pairs, mut v_pairs) = (0, 0);
+        let (mut k_pairs, mut v_pairs, mut k_quantised) = (0, 0, 0);
         for (spec, group) in operations {
             let wide = (spec.v_dim as usize).next_multiple_of(LANES);
             rows = rows.max(SHARED_ROWS.max((spec.heads / spec.kv_heads) as usize)).next_multiple_of(LANES);
@@ -120,6 +135,9 @@ impl AttentionScratch {
             width = width.max(wide);
             if group.k_format == KvFormat::BF16 {
                 k_pairs = k_pairs.max(spec.k_dim as usize / 2);
+            }
+            if group.k_format.is_quantised() {
+                k_quantised = k_quantised.max(spec.k_dim as usize);
             }
             if group.v_format == KvFormat::BF16 {
                 v_pairs = v_pairs.max(wide);
@@ -129,14 +147,19 @@ impl AttentionScratch {
             q: QueryRows {
                 floats: Aligned::new(rows * QUERY),
                 pairs: Aligned::new(if k_pairs > 0 { rows * QUERY / 2 } else { 0 }),
+                quantised: vec![QuantisedQuery::ZERO; if k_quantised > 0 { rows } else { 0 }],
                 rope_offset: 0,
             },
             seen: vec![Seen::default(); rows],
             scores: Aligned::new(rows * TILE),
             part: Aligned::new(rows * TILE),
             pairs: Aligned::new(rows * TILE / 2),
-            k: Aligned::new(k_dim * TILE),
-            k_pairs: Aligned::new(k_pairs * TILE),
+            k: KeyTile {
+                floats: Aligned::new(k_dim * TILE),
+                pairs: Aligned::new(k_pairs * TILE),
+                words: Aligned::new(k_quantised * TILE),
+                scales: Aligned::new(k_quantised / BLOCK * TILE),
+            },
             v: Aligned::new(TILE * width),
             v_pairs: Aligned::new(TILE / 2 * v_pairs),
             edge: Aligned::new(v_pairs),
@@ -154,10 +177,14 @@ impl AttentionScratch {
         let floats = self.q.floats.len
             + self.scores.len
             + self.part.len
-            + self.k.len
+            + self.k.floats.len
             + self.v.len
             + 2 * self.factors[0].len;
-        let words = self.q.pairs.len + self.pairs.len + self.k_pairs.len + self.v_pairs.len + self.edge.len;
-        4 * (states + floats + words) as u64 + (self.seen.len() * size_of::<Seen>()) as u64
+        let words = self.q.pairs.len + self.pairs.len + self.k.pairs.len + self.v_pairs.len + self.edge.len;
+        let others = self.seen.len() * size_of::<Seen>()
+            + self.q.quantised.len() * size_of::<QuantisedQuery>()
+            + self.k.words.len
+            + 2 * self.k.scales.len;
+        (4 * (states + floats + words) + others) as u64
     }
 }

@@ -7,6 +7,8 @@ use minfer_graph::{KvFormat, KvOrder};
 use super::TILE;
 use super::cells::HeadCells;
 use super::products::{Ahead, Matrix};
+use super::quantised::{QuantisedTile, Quants};
+use super::scratch::KeyTile;
 use crate::arch::{LANES, Simd};
 use crate::ops::kv_store::MOST_DIMS;
 use crate::threads::SharedSlice;
@@ -39,6 +41,26 @@ impl Tile<'_> {
     }
 }
 
+/// A tile of K in the form that its format asks for.
+#[derive(Clone, Copy)]
+pub(super) enum Keys<'a> {
+    /// Floats.
+    Plain(Tile<'a>),
+    /// Blocks of integers.
+    Quantised(QuantisedTile<'a>),
+}
+
+impl Keys<'_> {
+    /// The same without asking for the next tile.
+    #[inline(always)]
+    pub(super) fn without_ahead(self) -> Self {
+        match self {
+            Keys::Plain(tile) => Keys::Plain(tile.without_ahead()),
+            Keys::Quantised(tile) => Keys::Quantised(tile.without_ahead()),
+        }
+    }
+}
+
 impl<'a> HeadCells<'a> {
     /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions that are not
     /// `seen` hold anything.
@@ -49,9 +71,8 @@ impl<'a> HeadCells<'a> {
         start: usize,
         seen: Range<usize>,
         rows: usize,
-        floats: &'t mut [f32],
-        pairs: &'t mut [u32],
-    ) -> Tile<'t>
+        copy: &'t mut KeyTile,
+    ) -> Keys<'t>
     where
         'a: 't,
     {
@@ -61,14 +82,24 @@ impl<'a> HeadCells<'a> {
         let one = self.one_block(start, &seen);
         let place = if wanted_in_place { one } else { None };
         let copied = Copied { start, seen, one };
-        match (format, place) {
+        let KeyTile { floats, pairs, words, scales } = copy;
+        let (floats, pairs) = (floats.get_mut(), pairs.get_mut());
+        let quantised = (words.get_mut(), scales.get_mut());
+        let tile = match (format, place) {
             (KvFormat::F32, Some(place)) => Tile::F32(self.k_in_place(cells.singles, start, place, dim)),
             (KvFormat::F16, Some(place)) => Tile::F16(self.k_in_place(cells.halves, start, place, dim)),
             (KvFormat::BF16, Some(place)) => Tile::BF16(self.k_in_place(cells.pairs, start, place, dim / 2)),
             (KvFormat::F32, None) => Tile::F32(self.copy_k(simd, cells.singles, copied, dim, floats)),
             (KvFormat::F16, None) => Tile::F32(self.copy_k(simd, cells.halves, copied, dim, floats)),
             (KvFormat::BF16, None) => Tile::BF16(self.copy_k(simd, cells.pairs, copied, dim / 2, pairs)),
-        }
+            (KvFormat::Q8_0, _) => {
+                return Keys::Quantised(self.quantised_k(copied, Quants::Bytes, quantised));
+            }
+            (KvFormat::Q4_0, _) => {
+                return Keys::Quantised(self.quantised_k(copied, Quants::Nibbles, quantised));
+            }
+        };
+        Keys::Plain(tile)
     }
 
     #[inline(always)]
@@ -177,6 +208,8 @@ impl<'a> HeadCells<'a> {
             (KvFormat::F32, None) => Tile::F32(self.copy_v(simd, cells.singles, start, seen, floats)),
             (KvFormat::F16, None) => Tile::F32(self.copy_v(simd, cells.halves, start, seen, floats)),
             (KvFormat::BF16, _) => Tile::BF16(self.copy_v_pairs(start, seen, pairs)),
+            (KvFormat::Q8_0, _) => Tile::F32(self.decode_v(simd, Quants::Bytes, start, seen, floats)),
+            (KvFormat::Q4_0, _) => Tile::F32(self.decode_v(simd, Quants::Nibbles, start, seen, floats)),
         }
     }
 
@@ -276,11 +309,11 @@ impl<'a> HeadCells<'a> {
 }
 
 /// A tile of K to be copied.
-struct Copied {
-    start: usize,
-    seen: Range<usize>,
+pub(super) struct Copied {
+    pub(super) start: usize,
+    pub(super) seen: Range<usize>,
     /// Where it lies in one block, if it does.
-    one: Option<(usize, usize)>,
+    pub(super) one: Option<(usize, usize)>,
 }
 
 /// Stored elements that a copied tile holds as `U`.
