@@ -130,7 +130,8 @@ impl Worker {
         let n_prompt_tokens = sequence.tokens().len() - removed as usize;
         let n_new_tokens = sequence.tokens().len() - shared as usize;
         let used = match sequence.context_shift {
-            Some(shift) => n_new_tokens + shift.keep as usize,
+            // Kept tokens that are new are among the new ones.
+            Some(shift) => n_new_tokens + shift.keep.min(shared) as usize,
             None => n_prompt_tokens,
         };
         if used >= n_ctx {

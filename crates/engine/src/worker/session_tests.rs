@@ -182,6 +182,28 @@ fn a_generation_that_forgets_ends_after_a_context_of_tokens_unless_told_otherwis
 }
 
 #[test]
+fn kept_tokens_take_their_room_once() {
+    for (keep, first, second) in [(40, 63, 0), (40, 50, 23), (10, 30, 53), (62, 63, 1)] {
+        let mut bench = bench(64, 64);
+        let keeping = |request| Request { context_shift: Some(ContextShift { keep }), ..request };
+        let mut tokens: Vec<u32> = (10..10 + first).collect();
+        tokens.extend(bench.answer(keeping(turn(&tokens, 1))).ids());
+        assert_eq!(tokens.len(), first as usize + 1, "{keep} of {first} tokens are kept");
+        tokens.extend(1..second);
+        assert_eq!(bench.answer(keeping(turn(&tokens, 1))).ids().len(), 1, "{keep}, {first}, {second}");
+        // One more than the context holds beside what is kept.
+        let fed = bench.worker.sessions[&ID].fed;
+        let excess: Vec<u32> = (1..=64 - keep.min(fed as u32)).collect();
+        let long = [&bench.worker.sessions[&ID].history.tokens[..fed], &excess].concat();
+        let refusal = bench.answer(keeping(turn(&long, 1)));
+        assert!(
+            matches!(refusal.last(), Event::Failed(EngineError::ExceedsContext { .. })),
+            "{keep}, {first}"
+        );
+    }
+}
+
+#[test]
 fn what_has_no_room_is_refused_with_numbers_and_the_conversation_stays() {
     let mut bench = bench(64, 64);
     let mut tokens: Vec<u32> = (10..40).collect();

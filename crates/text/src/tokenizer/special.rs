@@ -1,7 +1,8 @@
 //! Finding special and user-defined tokens in text before it is split into
 //! words.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// A token that is matched as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +34,23 @@ pub(crate) struct Specials {
     first_bytes: Box<[bool; 256]>,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// A place where a token is spelled; the order is that of matching: longer ones first, then from left to right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Match {
-    start: usize,
-    end: usize,
-    id: u32,
-    strips: [bool; 2],
+    length: u32,
+    start: Reverse<usize>,
+    /// The token's place among the sorted ones.
+    index: u32,
+}
+
+impl Match {
+    fn start(self) -> usize {
+        self.start.0
+    }
+
+    fn end(self) -> usize {
+        self.start.0 + self.length as usize
+    }
 }
 
 impl Specials {
@@ -73,17 +85,18 @@ impl Specials {
         mut segment: impl FnMut(Segment<'t>),
     ) {
         let mut plain = 0;
-        for found in without_overlaps(self.matches(text, wanted)) {
-            let before = &text[plain.min(found.start)..found.start];
-            let before = if found.strips[0] { before.trim_end_matches(is_ascii_space) } else { before };
+        self.matches(text, wanted, |found| {
+            let special = &self.sorted[found.index as usize];
+            let before = &text[plain.min(found.start())..found.start()];
+            let before = if special.strips[0] { before.trim_end_matches(is_ascii_space) } else { before };
             if !before.is_empty() {
                 segment(Segment::Text(before));
             }
-            segment(Segment::Token(found.id));
-            let after = &text[found.end..];
-            let kept = if found.strips[1] { after.trim_start_matches(is_ascii_space) } else { after };
+            segment(Segment::Token(special.id));
+            let after = &text[found.end()..];
+            let kept = if special.strips[1] { after.trim_start_matches(is_ascii_space) } else { after };
             plain = text.len() - kept.len();
-        }
+        });
         if plain < text.len() {
             segment(Segment::Text(&text[plain..]));
         }
@@ -99,7 +112,7 @@ impl Specials {
                 continue;
             }
             let mut spelled = false;
-            let unfinished = self.follow(&text.as_bytes()[start..], |special| {
+            let unfinished = self.follow(&text.as_bytes()[start..], |_, special| {
                 spelled |= wanted(special);
             });
             if spelled || unfinished.iter().any(&wanted) {
@@ -115,45 +128,95 @@ impl Specials {
         text + self.sorted.capacity() * size_of::<Special>() + size_of_val(&*self.first_bytes)
     }
 
-    /// Every place where a wanted token is spelled, overlaps included, in
-    /// order of start and then of length.
-    fn matches(&self, text: &str, wanted: impl Fn(&Special, &str) -> bool) -> Vec<Match> {
-        let mut found = Vec::new();
+    /// Shows `found` the matches of wanted tokens that remain where longer ones, and earlier ones among equals, come first;
+    /// in order of start. Only the longest match at each place is held, and only for a stretch of matches that overlap.
+    fn matches(&self, text: &str, wanted: impl Fn(&Special, &str) -> bool, mut found: impl FnMut(Match)) {
+        let (mut overlapping, mut end) = (Vec::new(), 0);
         for (start, byte) in text.bytes().enumerate() {
+            if start >= end && !overlapping.is_empty() {
+                self.settle(text, std::mem::take(&mut overlapping), &wanted, &mut found);
+            }
             if !self.first_bytes[usize::from(byte)] {
                 continue;
             }
-            self.follow(&text.as_bytes()[start..], |special| {
-                let end = start + special.text.len();
-                if wanted(special, &text[end..]) {
-                    found.push(Match { start, end, id: special.id, strips: special.strips });
-                }
-            });
+            if let Some(longest) = self.longest(text, start..text.len(), &wanted) {
+                end = end.max(longest.end());
+                overlapping.push(longest);
+            }
         }
-        found
+        self.settle(text, overlapping, &wanted, &mut found);
+    }
+
+    /// Chooses among matches that overlap, given the longest one at each start.
+    fn settle(
+        &self,
+        text: &str,
+        longest: Vec<Match>,
+        wanted: &impl Fn(&Special, &str) -> bool,
+        found: &mut impl FnMut(Match),
+    ) {
+        if longest.len() == 1 {
+            return found(longest[0]);
+        }
+        let mut open = BinaryHeap::from(longest);
+        let mut kept: BTreeMap<usize, Match> = BTreeMap::new();
+        while let Some(best) = open.pop() {
+            let start = best.start();
+            let before = kept.range(..=start).next_back();
+            if before.is_some_and(|(_, before)| before.end() > start) {
+                continue;
+            }
+            match kept.range(start..best.end()).next() {
+                None => _ = kept.insert(start, best),
+                Some((&next, _)) => open.extend(self.longest(text, start..next, wanted)),
+            }
+        }
+        kept.into_values().for_each(found);
+    }
+
+    /// The longest wanted token that is spelled at the start of `range` and ends inside of it.
+    fn longest(
+        &self,
+        text: &str,
+        range: std::ops::Range<usize>,
+        wanted: &impl Fn(&Special, &str) -> bool,
+    ) -> Option<Match> {
+        let start = range.start;
+        let mut longest = None;
+        self.follow(&text.as_bytes()[range], |index, special| {
+            if wanted(special, &text[start + special.text.len()..]) {
+                let (length, index) = (special.text.len() as u32, index as u32);
+                longest = Some(Match { length, start: Reverse(start), index });
+            }
+        });
+        longest
     }
 
     /// Follows the bytes of `text`, narrowing the sorted list at each, and
-    /// shows `spelled` every token that `text` begins with. Returns the longer
+    /// shows `spelled` every token that `text` begins with, and its place. Returns the longer
     /// tokens of which `text` as a whole is the beginning.
-    fn follow(&self, text: &[u8], mut spelled: impl FnMut(&Special)) -> &[Special] {
-        let mut candidates = self.sorted.as_slice();
+    fn follow(&self, text: &[u8], mut spelled: impl FnMut(usize, &Special)) -> &[Special] {
+        let (mut from, mut to) = (0, self.sorted.len());
         for (depth, &byte) in text.iter().enumerate() {
+            let candidates = &self.sorted[from..to];
             let at_depth = |special: &Special| special.text.as_bytes().get(depth).copied();
-            let from = candidates.partition_point(|special| at_depth(special) < Some(byte));
-            let to = candidates.partition_point(|special| at_depth(special) <= Some(byte));
-            candidates = &candidates[from..to];
-            if let Some((first, longer)) = candidates.split_first()
+            let ends = [candidates.first(), candidates.last()].map(|special| special.and_then(at_depth));
+            // They are sorted, so those between two that go on alike do so too.
+            if ends != [Some(byte); 2] {
+                to = from + candidates.partition_point(|special| at_depth(special) <= Some(byte));
+                from += candidates.partition_point(|special| at_depth(special) < Some(byte));
+            }
+            if let Some(first) = self.sorted[from..to].first()
                 && first.text.len() == depth + 1
             {
-                spelled(first);
-                candidates = longer;
+                spelled(from, first);
+                from += 1;
             }
-            if candidates.is_empty() {
+            if from == to {
                 break;
             }
         }
-        candidates
+        &self.sorted[from..to]
     }
 }
 
@@ -169,27 +232,10 @@ fn is_ascii_space(character: char) -> bool {
     matches!(character, ' ' | '\t'..='\r')
 }
 
-/// Keeps the longest matches, earlier ones first among equals, in order of
-/// start.
-fn without_overlaps(mut matches: Vec<Match>) -> Vec<Match> {
-    let overlapping = matches.windows(2).any(|pair| pair[0].end > pair[1].start);
-    if !overlapping {
-        return matches;
-    }
-    matches.sort_by_key(|found| (std::cmp::Reverse(found.end - found.start), found.start));
-    let mut kept: BTreeMap<usize, Match> = BTreeMap::new();
-    for found in matches {
-        let before = kept.range(..found.end).next_back();
-        if before.is_none_or(|(_, before)| before.end <= found.start) {
-            kept.insert(found.start, found);
-        }
-    }
-    kept.into_values().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn specials(entries: &[(&str, u32, bool)]) -> Specials {
         let make = |&(text, id, control): &(&str, u32, bool)| Special {
@@ -262,5 +308,63 @@ mod tests {
         let specials = specials(&[("<a>", 9, true), ("<a>", 4, true), ("", 5, true)]);
         assert_eq!(show(&specials, "<a>", true), "#4");
         assert_eq!(specials.iter().count(), 1);
+    }
+
+    /// Tokens of white space that are wanted at every place of a long run: what is held is one match for each byte.
+    #[test]
+    fn long_runs_are_cut_into_the_longest_tokens() {
+        let runs: Vec<String> = (1..=31).map(|length| " ".repeat(length)).collect();
+        let entries: Vec<_> = (1..).zip(&runs).map(|(id, run)| (run.as_str(), id, false)).collect();
+        let specials = specials(&entries);
+        assert_eq!(size_of::<Match>(), 16);
+        for (count, rest) in [(1000, Some(7)), (1000, None)] {
+            let text = " ".repeat(31 * count + rest.unwrap_or(0) as usize);
+            let mut ids = Vec::new();
+            specials.split(&text, |_, _| true, |segment| ids.push(segment));
+            assert!(ids[..count].iter().all(|id| *id == Segment::Token(31)));
+            assert_eq!(ids.get(count), rest.map(Segment::Token).as_ref());
+        }
+    }
+
+    /// Every match, the longest kept first, earlier ones first among equals.
+    fn by_definition(
+        specials: &Specials,
+        text: &str,
+        wanted: impl Fn(&Special, &str) -> bool,
+    ) -> Vec<(usize, u32)> {
+        let mut all = Vec::new();
+        for start in 0..text.len() {
+            for special in specials.iter().filter(|special| text[start..].starts_with(&*special.text)) {
+                if wanted(special, &text[start + special.text.len()..]) {
+                    all.push((Reverse(special.text.len()), start, special.id));
+                }
+            }
+        }
+        all.sort();
+        let mut kept: Vec<(usize, usize, u32)> = Vec::new();
+        for (Reverse(length), start, id) in all {
+            if kept.iter().all(|&(other, end, _)| start + length <= other || end <= start) {
+                kept.push((start, start + length, id));
+            }
+        }
+        kept.sort_unstable();
+        kept.into_iter().map(|(start, _, id)| (start, id)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn matches_are_those_of_the_definition(
+            tokens in prop::collection::vec("[ab]{1,6}", 1..12),
+            text in "[abc]{0,60}",
+        ) {
+            let entries: Vec<_> = (0..).zip(&tokens).map(|(id, text)| (text.as_str(), id, false)).collect();
+            let specials = specials(&entries);
+            let wanted = |special: &Special, after: &str| special.id % 3 > 0 || !after.starts_with('b');
+            let mut found = Vec::new();
+            specials.matches(&text, wanted, |one| found.push((one.start(), specials.sorted[one.index as usize].id)));
+            prop_assert_eq!(found, by_definition(&specials, &text, wanted));
+        }
     }
 }
