@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::memory::address_room;
 use crate::{MemoryError, available_memory};
 
 /// What memory is for.
@@ -70,6 +71,8 @@ pub enum MemoryBound {
     Limit,
     /// What the operating system says is free.
     Free,
+    /// What the process's limit of addresses leaves.
+    Addresses,
 }
 
 /// Why memory was not leased. Nothing has changed then.
@@ -98,23 +101,28 @@ fn bound_text(bound: MemoryBound, most: u64) -> String {
     match bound {
         MemoryBound::Limit => format!("the {most} bytes that --memory-limit allows"),
         MemoryBound::Free => format!("the {most} bytes that are free"),
+        MemoryBound::Addresses => format!("the {most} bytes that the limit of addresses (ulimit -v) leaves"),
     }
 }
 
 /// How a budget learns what is free.
 type FreeMemory = dyn Fn() -> Result<u64, MemoryError> + Send + Sync;
 
+/// How a budget learns what addresses are left where they are limited.
+type FreeAddresses = fn() -> Option<u64>;
+
 /// The account of a machine's memory, shared by everything that is loaded on it.
 pub struct MemoryBudget {
     limit: Option<u64>,
     free: Box<FreeMemory>,
+    addresses: FreeAddresses,
     held: Mutex<HeldMemory>,
 }
 
 impl MemoryBudget {
     /// A budget of `limit` bytes, or of what is free at each request where that is less.
     pub fn new(limit: Option<u64>) -> Arc<MemoryBudget> {
-        MemoryBudget::with_query(limit, available_memory)
+        MemoryBudget::with_queries(limit, available_memory, address_room)
     }
 
     /// As [`new`](Self::new), asking `free` for the bytes that are free.
@@ -122,7 +130,15 @@ impl MemoryBudget {
         limit: Option<u64>,
         free: impl Fn() -> Result<u64, MemoryError> + Send + Sync + 'static,
     ) -> Arc<MemoryBudget> {
-        Arc::new(MemoryBudget { limit, free: Box::new(free), held: Mutex::default() })
+        MemoryBudget::with_queries(limit, free, || None)
+    }
+
+    fn with_queries(
+        limit: Option<u64>,
+        free: impl Fn() -> Result<u64, MemoryError> + Send + Sync + 'static,
+        addresses: FreeAddresses,
+    ) -> Arc<MemoryBudget> {
+        Arc::new(MemoryBudget { limit, free: Box::new(free), addresses, held: Mutex::default() })
     }
 
     /// The limit that it was made with.
@@ -172,7 +188,7 @@ impl MemoryBudget {
 
     /// The limit and what is free, each with what counts against it. Memory that was taken is no longer free, so only
     /// promises count against that.
-    fn bounds(&self, held: &HeldMemory) -> Result<[Option<Bound>; 2], MemoryError> {
+    fn bounds(&self, held: &HeldMemory) -> Result<[Option<Bound>; 3], MemoryError> {
         let limit = self.limit.map(|most| Bound { most, held: held.total(), bound: MemoryBound::Limit });
         let free = match (self.free)() {
             Ok(most) => Some(Bound { most, held: held.promised, bound: MemoryBound::Free }),
@@ -180,7 +196,10 @@ impl MemoryBudget {
             Err(_) if limit.is_some() => None,
             Err(error) => return Err(error),
         };
-        Ok([limit, free])
+        let addresses = (self.addresses)();
+        let addresses =
+            addresses.map(|most| Bound { most, held: held.promised, bound: MemoryBound::Addresses });
+        Ok([limit, free, addresses])
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldMemory> {
@@ -307,6 +326,17 @@ mod tests {
             "the KV cache would take 41 bytes; 0 of the 40 bytes that are free are in use or promised"
         );
         assert!(budget.lease(&[(Kv, u64::MAX), (Weights, u64::MAX)]).is_err());
+    }
+
+    #[test]
+    fn a_limit_of_addresses_bounds_as_free_memory_does() {
+        let budget = MemoryBudget::with_queries(Some(90), || Ok(100), || Some(50));
+        let weights = budget.lease(&[(Weights, 40)]).unwrap();
+        assert_eq!(budget.room(), Ok(10));
+        let refused = budget.lease(&[(Kv, 11)]).unwrap_err().to_string();
+        let left = "40 of the 50 bytes that the limit of addresses (ulimit -v) leaves are in use or promised";
+        assert_eq!(refused, format!("the KV cache would take 11 bytes; {left}"));
+        drop(weights);
     }
 
     #[test]

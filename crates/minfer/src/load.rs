@@ -4,7 +4,7 @@ use minfer_engine::kv::session::SessionIdentity;
 use minfer_engine::{ConfigError, Engine, EngineConfig, HostLease, HostMemory, Runner, RunnerOptions};
 use minfer_graph::{Executor, KvFormat, KvGranule, KvLayout, KvMemory, KvSpec};
 use minfer_models::{Model, ModelOptions};
-use minfer_text::{ChatTemplate, Tokenizer};
+use minfer_text::{ChatTemplate, TemplateError, Tokenizer};
 
 use crate::identity::identity;
 use crate::room::{Needs, wanted_context};
@@ -105,8 +105,10 @@ pub struct Loaded {
     pub model: Model,
     /// Text to tokens and back.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's conversation format, if it has one.
+    /// The model's conversation format, if it has one that can be used.
     pub template: Option<ChatTemplate>,
+    /// Why the file's own template cannot be used. What needs none goes on without it.
+    pub template_fault: Option<TemplateError>,
     /// Positions that a sequence may have.
     pub n_ctx: u32,
     /// Positions that a sequence would have if memory did not bound them; at least `n_ctx`.
@@ -152,7 +154,12 @@ impl Loaded {
         settle(&mut leases, &tokenizer)?;
         executor.hold(leases);
         check_vocabulary(file, &model, &tokenizer)?;
-        let template = file.chat_template(&tokenizer, options.chat_template.as_ref())?;
+        let (template, template_fault) = match file.chat_template(&tokenizer, options.chat_template.as_ref())
+        {
+            Ok(template) => (template, None),
+            Err(LoadError::Template { cause, .. }) if options.chat_template.is_none() => (None, Some(cause)),
+            Err(error) => return Err(error),
+        };
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
             identity: identity(file, &model, template.as_ref()),
@@ -160,6 +167,7 @@ impl Loaded {
             model,
             tokenizer: Arc::new(tokenizer),
             template,
+            template_fault,
             n_ctx,
             wanted_n_ctx,
             bounded_by_kv_memory,
@@ -271,6 +279,7 @@ impl Footprint {
     /// Those of [`Loaded::new`] about settings and memory.
     pub fn of(machine: &Machine, model: &Model, options: &LoadOptions) -> Result<Footprint, LoadError> {
         check_counts(options)?;
+        check_shift(model, options)?;
         let kept = machine.backend().weight_bytes(&model.program);
         let wanted_n_ctx = wanted_context(model, options)?;
         let needs = Needs::of(machine, model, &kept, wanted_n_ctx, options)?;

@@ -4,6 +4,7 @@
 use clap::{Args, ValueEnum};
 
 use super::model::{ContextArgs, ModelArgs};
+use super::values;
 
 /// Arguments of `pull`.
 #[derive(Debug, Args)]
@@ -80,6 +81,9 @@ pub(crate) struct DoctorArgs {
     pub(crate) model_args: ModelArgs,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
+    /// Count the room to spare that a context shift needs.
+    #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = values::switch)]
+    pub(crate) context_shift: bool,
 }
 
 /// Arguments of `completions`.

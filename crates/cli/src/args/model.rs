@@ -136,7 +136,7 @@ pub(crate) struct ContextArgs {
     #[arg(long, value_name = "LAYOUT", default_value = "lane-major", env = "MINFER_KV_LAYOUT",
           value_parser = kv_layout())]
     pub(crate) kv_layout: KvLayout,
-    /// Bytes that weights, KV cache and workspace may take together (800M, 4G); by default what is free.
+    /// Bytes that weights, tokenizer, workspace and KV cache may take together (800M, 4G); by default what is free.
     #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = values::bytes)]
     pub(crate) memory_limit: Option<u64>,
     /// Bytes that the KV cache may take (200M, 1G); by default those of the whole context.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use minfer::cpu::Isa;
 use minfer::models::Model;
-use minfer::{Footprint, Machine, available_memory, resident_memory};
+use minfer::{Footprint, LoadOptions, Machine, available_memory, resident_memory};
 use serde_json::{Value, json};
 
 use super::{knobs, kv};
@@ -61,7 +61,10 @@ fn model_report(args: &DoctorArgs, machine: &Machine, model: &str) -> Result<Val
 
 /// What a run with these flags would take, or why there is none.
 fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
-    let options = loading::footprint_options(&args.model_args, &args.context);
+    let options = LoadOptions {
+        context_shift: args.context_shift,
+        ..loading::footprint_options(&args.model_args, &args.context)
+    };
     match Footprint::of(machine, model, &options) {
         Ok(found) => json!({
             "n_ctx": found.n_ctx,

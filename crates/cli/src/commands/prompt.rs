@@ -34,6 +34,14 @@ pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)>
     })
 }
 
+/// Refuses to go on where the file's own template cannot be used.
+pub(super) fn check_template(loaded: &Loaded) -> Result<()> {
+    match &loaded.template_fault {
+        Some(fault) => bail!("{fault}; --chat-template gives another, and `minfer run --raw` needs none"),
+        None => Ok(()),
+    }
+}
+
 /// A template is the text itself where it has Jinja markup, else a file where there is one, else a name.
 fn template_choice(given: &str) -> Result<TemplateChoice> {
     if given.contains("{{") || given.contains("{%") {

@@ -100,7 +100,8 @@ fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
     let answer = &args.answer;
     check_length(loaded, text)?;
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
-        if loaded.template.is_none() && !args.raw {
+        if !args.raw {
+            prompt::check_template(loaded)?;
             say_that_there_is_no_template(answer)?;
         }
         let options = EncodeOptions { add_special: true, parse_special: true };

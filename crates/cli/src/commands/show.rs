@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use minfer::formats::gguf::{Array, Tensor, Value};
+use minfer::formats::gguf::{Array, File, Tensor, Value};
 use minfer::graph::{Graph, KvFormat, Program, dot, passes};
 use minfer::models::Model;
 use minfer::{LoadError, ModelFile};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::args::{GraphFormat, ShowArgs};
@@ -27,7 +28,10 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
     }
     let model = file.model(&args.model_args.options()).map_err(|error| reason(&error, file.path()));
     if args.json {
-        return output::line(&to_json_object(&file, &model));
+        return output::answer(|out| {
+            serde_json::to_writer(&mut *out, &described(&file, &model)).map_err(std::io::Error::from)?;
+            Ok(writeln!(out)?)
+        });
     }
     output::answer(|out| {
         print_head(out, &file, &model)?;
@@ -112,27 +116,33 @@ fn kv_estimates(model: &Model) -> String {
     KvFormat::ALL.into_iter().filter_map(estimate).collect::<Vec<_>>().join(", ")
 }
 
-fn to_json_object(file: &ModelFile, model: &Result<Model, String>) -> serde_json::Value {
+/// A file as JSON.
+#[derive(Serialize)]
+struct Described<'a> {
+    path: &'a Path,
+    version: u32,
+    bytes: u64,
+    parts: Vec<serde_json::Value>,
+    model: Option<serde_json::Value>,
+    not_run: Option<&'a String>,
+    metadata: Metadata<'a>,
+    tensors: Vec<serde_json::Value>,
+}
+
+fn described<'a>(file: &'a ModelFile, model: &'a Result<Model, String>) -> Described<'a> {
     let gguf = file.gguf();
-    let metadata: serde_json::Map<_, _> =
-        gguf.metadata().iter().map(|(key, value)| (key.to_owned(), to_json(&value))).collect();
-    let tensors: Vec<_> = gguf
-        .tensors()
-        .iter()
-        .map(|tensor| {
-            json!({
-                "name": tensor.name(),
-                "type": tensor.tensor_type().to_string(),
-                "dims": tensor.dims(),
-                "bytes": tensor.byte_len(),
-            })
+    let tensors = gguf.tensors().iter().map(|tensor| {
+        json!({
+            "name": tensor.name(),
+            "type": tensor.tensor_type().to_string(),
+            "dims": tensor.dims(),
+            "bytes": tensor.byte_len(),
         })
-        .collect();
-    let parts: Vec<_> = gguf
+    });
+    let parts = gguf
         .parts()
         .iter()
-        .map(|part| json!({"path": part.path(), "bytes": part.total_bytes(), "tensors": part.n_tensors()}))
-        .collect();
+        .map(|part| json!({"path": part.path(), "bytes": part.total_bytes(), "tensors": part.n_tensors()}));
     let summary = model.as_ref().ok().map(|model| {
         json!({
             "name": model.name,
@@ -145,31 +155,46 @@ fn to_json_object(file: &ModelFile, model: &Result<Model, String>) -> serde_json
             "weight_bytes": model.weights(gguf).total_bytes(),
         })
     });
-    json!({
-        "path": file.path(),
-        "version": gguf.version(),
-        "bytes": gguf.total_bytes(),
-        "parts": parts,
-        "model": summary,
-        "not_run": model.as_ref().err(),
-        "metadata": metadata,
-        "tensors": tensors,
-    })
+    Described {
+        path: file.path(),
+        version: gguf.version(),
+        bytes: gguf.total_bytes(),
+        parts: parts.collect(),
+        model: summary,
+        not_run: model.as_ref().err(),
+        metadata: Metadata(gguf),
+        tensors: tensors.collect(),
+    }
 }
 
-fn to_json(value: &Value<'_>) -> serde_json::Value {
-    match value {
-        Value::Bool(value) => json!(value),
-        Value::String(bytes) => json!(String::from_utf8_lossy(bytes)),
-        Value::Array(array) => array.iter().map(|element| to_json(&element)).collect(),
-        // By way of text, so that the number is as short as the f32 allows; one that is not finite is null.
-        Value::F32(value) => json!(value.to_string().parse::<f64>().ok()),
-        number => match (number.as_integer(), number.as_float()) {
-            (Some(integer), _) => {
-                i64::try_from(integer).map_or_else(|_| json!(integer as u64), |value| json!(value))
-            }
-            (None, float) => json!(float),
-        },
+/// A file's metadata, written as they are read: an array may hold more elements than memory.
+struct Metadata<'a>(&'a File);
+
+impl Serialize for Metadata<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.metadata().iter().map(|(key, value)| (key, Written(value))))
+    }
+}
+
+/// A value of the metadata.
+struct Written<'a>(Value<'a>);
+
+impl Serialize for Written<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0 {
+            Value::Bool(value) => serializer.serialize_bool(*value),
+            Value::String(bytes) => serializer.serialize_str(&String::from_utf8_lossy(bytes)),
+            Value::Array(array) => serializer.collect_seq(array.iter().map(Written)),
+            // By way of text, so that the number is as short as the f32 allows; one that is not finite is null.
+            Value::F32(value) => value.to_string().parse::<f64>().ok().serialize(serializer),
+            number => match (number.as_integer(), number.as_float()) {
+                (Some(integer), _) => match i64::try_from(integer) {
+                    Ok(integer) => serializer.serialize_i64(integer),
+                    Err(_) => serializer.serialize_u64(integer as u64),
+                },
+                (None, float) => float.serialize(serializer),
+            },
+        }
     }
 }
 

@@ -107,6 +107,14 @@ fn what_a_run_with_these_flags_would_take() {
     let words = [&["run", "tiny.gguf", "p", "--raw", "-n", "1"], &flags[..]].concat();
     has(&place.minfer(&words).both().1, &["memory allows a context of 64 positions, not 512"]);
     has(&run(&flags).stdout(), &["64 positions (of 512, which memory does not allow)", "may be taken"]);
+    // A context shift needs two blocks to spare, and moves no rows of learned positions.
+    let shifting = |words: &[&str]| as_set(&[&["-c", "128", "--context-shift"], words].concat());
+    assert_eq!((&shifting(&[])["kv_bytes"], &shifting(&[])["n_ctx"]), (&(256 * 512).into(), &128.into()));
+    let limit = (shifting(&[])["bytes"].as_u64().unwrap() - 1).to_string();
+    let words = ["run", "tiny.gguf", "p", "--raw", "-n", "1", "-c", "128", "--memory-limit", &limit];
+    has(&place.minfer(&[&words[..], &["--context-shift"]].concat()).failure(), &["not enough memory"]);
+    has(shifting(&["--memory-limit", &limit])["error"].as_str().expect("an error"), &["not enough memory"]);
+    place.minfer(&words).stdout();
     // What a run refuses.
     for (flags, wanted) in
         [(["--memory-limit", "1k"], "not enough memory"), (["-c", "100000"], "the model has 512")]

@@ -1,6 +1,6 @@
 //! Refusals of memory: which part, the numbers, the flag that would help; nothing is taken.
 
-use minfer_testkit::synthetic::Family;
+use minfer_testkit::synthetic::{Family, Value};
 
 use crate::place::{Place, has};
 
@@ -65,15 +65,14 @@ fn a_coarse_cache_is_warned_of_and_one_that_cannot_store_the_heads_is_refused() 
     }
 }
 
-/// In a process that may have 700 MB of addresses, a cache of 1 GiB is refused by the account before anything is reserved,
-/// and by the system where the account allows it.
+/// In a process that may have 1.6 GB of addresses, a cache of 1 GiB is refused by the account before anything is reserved.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_the_account_refuses_is_not_asked_of_the_system() {
     let place = Place::with(Family::Llama);
     let run = |flags: &str| {
         let line = format!(
-            "ulimit -v 700000; exec \"$0\" run tiny.gguf p --raw -n 1 -t 1 -c 2097152 --rope-scaling linear \
+            "ulimit -v 1600000; exec \"$0\" run tiny.gguf p --raw -n 1 -t 1 -c 2097152 --rope-scaling linear \
              --rope-scale 4096 {flags}"
         );
         place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")])
@@ -82,8 +81,39 @@ fn what_the_account_refuses_is_not_asked_of_the_system() {
     has(&run("--kv-memory 1000M").failure(), &["--kv-memory allows 1048576000"]);
     has(
         &run("").failure(),
-        &["addresses of the KV cache: 1073741824 bytes of address space were refused", "memory"],
+        &["the KV cache would take 1073741824 bytes", "that the limit of addresses (ulimit -v) leaves"],
     );
+}
+
+/// Whatever the limit of addresses is: an answer, or one line that says what is missing.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_of_addresses_is_a_limit_of_memory() {
+    let place = Place::with(Family::Llama);
+    for kilobytes in [200_000, 400_000, 600_000, 1_000_000, 2_000_000] {
+        let line =
+            format!("ulimit -v {kilobytes}; exec \"$0\" run tiny.gguf p -n 1 -t 2 --chat-template chatml");
+        let run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
+        match kilobytes {
+            2_000_000 => drop(run.stdout()),
+            ..=600_000 => has(&run.failure(), &["not enough memory: the weights", "(ulimit -v)"]),
+            _ => drop(run.output()),
+        }
+    }
+}
+
+/// An array of many elements is written as it is read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_long_array_of_metadata_takes_no_memory_to_show() {
+    let place = Place::new();
+    let mut model = Family::Llama.model();
+    let count = 2_000_000;
+    model.set("some.long.list", Value::Texts(vec![String::new(); count]));
+    place.write("tiny.gguf", model.to_bytes());
+    let line = "ulimit -v 200000; exec \"$0\" show tiny.gguf --json";
+    let shown = place.program("sh").arguments(&["-c", line, env!("CARGO_BIN_EXE_minfer")]).json();
+    assert_eq!(shown["metadata"]["some.long.list"].as_array().expect("a list").len(), count);
 }
 
 #[test]

@@ -149,6 +149,23 @@ fn named_templates_of_a_file_come_before_formats() {
 }
 
 #[test]
+fn a_template_that_cannot_be_used_is_in_the_way_of_what_needs_it_alone() {
+    let place = Place::new();
+    for (template, fault) in [("{% bad", "line 1: syntax error"), (&"x".repeat(300_000), "300000 bytes")] {
+        let mut model = Family::Llama.model();
+        model.set("tokenizer.chat_template", template);
+        place.write("tiny.gguf", model.to_bytes());
+        let run = |words: &[&str]| place.minfer(&[&["run", "tiny.gguf", "x", "-n", "1"], words].concat());
+        has(&run(&[]).failure(), &[fault, "--chat-template", "--raw"]);
+        has(&place.minfer(&["chat", "tiny.gguf"]).failure(), &[fault, "--chat-template", "--raw"]);
+        run(&["--raw"]).stdout();
+        run(&["--chat-template", "chatml"]).stdout();
+        place.minfer(&["logprobs", "tiny.gguf"]).stdin(b"[1, 2]").stdout();
+        place.minfer(&["bench", "tiny.gguf", "-p", "4", "-n", "2"]).stdout();
+    }
+}
+
+#[test]
 fn prompts_that_are_none() {
     let place = Place::with(Family::Llama);
     let run = |words: &[&str]| place.minfer(&[&["run", "tiny.gguf"], words].concat());

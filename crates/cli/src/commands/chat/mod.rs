@@ -27,6 +27,7 @@ const INTERRUPTED: u8 = 130;
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let answer = &args.answer;
     let (machine, loaded) = prompt::load(answer, loading::find(&args.model)?)?;
+    prompt::check_template(&loaded)?;
     if loaded.template.is_none() {
         bail!(
             "{} has no chat template: --chat-template NAME gives it one, and `minfer run --raw` needs none",

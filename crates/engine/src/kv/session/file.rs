@@ -41,9 +41,8 @@ impl SessionFile {
         let front = Front::read(&mut file, metadata.len())?;
         let mut sum = Xxh3::new();
         sum.update(&front.bytes);
-        let mut header = vec![0; front.header as usize];
-        file.read_exact(&mut header).map_err(SessionError::io("reading it"))?;
-        sum.update(&header);
+        // Only a header that is what was written is worth its memory.
+        read_through(&mut file, &mut sum, u64::from(front.header))?;
         check_sum(&mut file, &mut sum, "its header")?;
         let rows_at = FRONT + u64::from(front.header) + SUM;
         let rows = front.length.checked_sub(rows_at + SUM);
@@ -51,7 +50,8 @@ impl SessionFile {
             rows.ok_or_else(|| SessionError::Contradiction("its length has no room for rows".to_owned()))?;
         read_through(&mut file, &mut sum, rows)?;
         check_sum(&mut file, &mut sum, "the whole file")?;
-        Ok(SessionFile { header: Header::decode(&header)?, file, rows_at })
+        let header = Header::decode(&read_header(&mut file, front.header)?)?;
+        Ok(SessionFile { header, file, rows_at })
     }
 
     /// Whether a cache of `spec` under a model and a template can take the rows.
@@ -116,6 +116,13 @@ impl SessionFile {
     }
 }
 
+fn read_header(file: &mut File, bytes: u32) -> Result<Vec<u8>, SessionError> {
+    let mut header = vec![0; bytes as usize];
+    file.seek(SeekFrom::Start(FRONT)).map_err(SessionError::io("reading it"))?;
+    file.read_exact(&mut header).map_err(SessionError::io("reading it"))?;
+    Ok(header)
+}
+
 /// What stands before the header.
 struct Front {
     bytes: [u8; FRONT as usize],
@@ -165,7 +172,7 @@ fn check_sum(file: &mut File, sum: &mut Xxh3, part: &'static str) -> Result<(), 
 }
 
 fn read_through(file: &mut File, sum: &mut Xxh3, bytes: u64) -> Result<(), SessionError> {
-    let (mut left, mut piece) = (bytes, vec![0; PIECE]);
+    let (mut left, mut piece) = (bytes, vec![0; bytes.min(PIECE as u64) as usize]);
     while left > 0 {
         let piece = &mut piece[..left.min(PIECE as u64) as usize];
         file.read_exact(piece).map_err(SessionError::io("reading it"))?;
