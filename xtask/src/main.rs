@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask COMMAND`.
 //!
 //! One module for each command; `workspace` knows where things are and runs programs.
+#![forbid(unsafe_code)]
 
 mod ci;
 mod compare;

@@ -47,7 +47,8 @@ pub fn decode_row(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Blo
     Ok(())
 }
 
-/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q8_0, Q4_0, MXFP4 and IQ4_NL.
+/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, the K-quants Q2_K to Q6_K and
+/// Q8_K, MXFP4 and IQ4_NL.
 ///
 /// F16 and BF16 round to nearest, ties to even, and keep infinities and NaN. Q8_0, Q4_0 and MXFP4 follow the
 /// reference quantiser of the GGUF tools bit for bit; the other quantised types search for scales with a small sum of
