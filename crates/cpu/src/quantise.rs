@@ -47,6 +47,35 @@ pub(crate) const WHOLE: f32 = 12_582_912.0;
 /// Variants of [`Term`].
 const TERMS: usize = 9;
 
+/// The terms that rows hold: the scale, and what is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TermSet(u16);
+
+impl TermSet {
+    /// The scale alone.
+    pub(crate) const SCALE: TermSet = TermSet(1 << Term::Scale as u16);
+
+    /// With another term.
+    pub(crate) const fn with(self, term: Term) -> TermSet {
+        TermSet(self.0 | 1 << term as u16)
+    }
+
+    /// All of both.
+    pub(crate) const fn union(self, other: TermSet) -> TermSet {
+        TermSet(self.0 | other.0)
+    }
+
+    fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// How many terms of the set stand before one of its own.
+    fn place(self, term: Term) -> usize {
+        assert!(self.0 >> term as u16 & 1 == 1, "rows without {term:?}");
+        (self.0 & ((1 << term as u16) - 1)).count_ones() as usize
+    }
+}
+
 /// Quantised rows in memory of the caller.
 ///
 /// Rows are stored in groups of up to [`GROUP`]. In a group, block `b` of all rows lies together, row after row, so a
@@ -59,24 +88,33 @@ pub(crate) struct QuantisedRows<'a> {
     group: usize,
     /// Blocks of all groups, of which the last may be partly used.
     stored: usize,
+    terms: TermSet,
 }
 
 impl<'a> QuantisedRows<'a> {
     /// Words of memory for `rows` rows of `columns` columns.
-    pub(crate) fn words(rows: usize, columns: usize) -> usize {
+    pub(crate) fn words(rows: usize, columns: usize, terms: TermSet) -> usize {
         let group = rows.clamp(1, GROUP);
-        rows.next_multiple_of(group) * columns.div_ceil(BLOCK) * (WORDS + TERMS)
+        rows.next_multiple_of(group) * columns.div_ceil(BLOCK) * (WORDS + terms.len())
     }
 
     /// A view of `memory`, whose contents are the rows written through a view of the same shape before.
     ///
     /// # Panics
     /// The columns are no whole number of blocks, or the memory has less than [`words`](QuantisedRows::words).
-    pub(crate) fn new(memory: SharedSlice<'a, u32>, rows: usize, columns: usize) -> QuantisedRows<'a> {
+    pub(crate) fn new(
+        memory: SharedSlice<'a, u32>,
+        rows: usize,
+        columns: usize,
+        terms: TermSet,
+    ) -> QuantisedRows<'a> {
         assert!(columns.is_multiple_of(BLOCK), "{columns} columns are no whole number of blocks of {BLOCK}");
-        assert!(memory.len() >= Self::words(rows, columns), "too little memory for {rows} x {columns}");
+        assert!(
+            memory.len() >= Self::words(rows, columns, terms),
+            "too little memory for {rows} x {columns}"
+        );
         let (blocks, group) = (columns / BLOCK, rows.clamp(1, GROUP));
-        QuantisedRows { memory, rows, blocks, group, stored: rows.next_multiple_of(group) * blocks }
+        QuantisedRows { memory, rows, blocks, group, stored: rows.next_multiple_of(group) * blocks, terms }
     }
 
     /// Rows of the view.
@@ -113,9 +151,12 @@ impl<'a> QuantisedRows<'a> {
         let quantised = quantise_block(simd, low, high);
         let at = self.index(row, block);
         self.memory.get_mut(at * WORDS..(at + 1) * WORDS).copy_from_slice(&quantised.quants);
-        let base = self.stored * WORDS + at;
+        let mut place = self.stored * WORDS + at;
         for (term, value) in quantised.terms.into_iter().enumerate() {
-            self.memory.get_mut(base + term * self.stored..base + term * self.stored + 1)[0] = value;
+            if self.terms.0 >> term & 1 == 1 {
+                self.memory.get_mut(place..place + 1)[0] = value;
+                place += self.stored;
+            }
         }
     }
 
@@ -125,8 +166,11 @@ impl<'a> QuantisedRows<'a> {
     }
 
     /// A term of all blocks, in the order of [`quants`](QuantisedRows::quants).
+    ///
+    /// # Panics
+    /// The rows do not hold this term.
     pub(crate) fn terms(&self, term: Term) -> &'a [u32] {
-        let base = self.stored * (WORDS + term as usize);
+        let base = self.stored * (WORDS + self.terms.place(term));
         self.memory.get(base..base + self.stored)
     }
 
@@ -213,6 +257,8 @@ fn round<S: Simd>(simd: S, value: S::F32) -> S::I32 {
 mod tests {
     use super::*;
 
+    const ALL: TermSet = TermSet((1 << TERMS) - 1);
+
     /// The definition, value by value.
     fn reference(values: &[f32; BLOCK]) -> ([i8; BLOCK], f32) {
         let amax = values.iter().fold(0.0f32, |a, x| a.max(x.abs()));
@@ -221,8 +267,8 @@ mod tests {
     }
 
     fn rows_of(rows: usize, columns: usize, isa: Isa, value: impl Fn(usize, usize) -> f32) -> Vec<u32> {
-        let mut memory = vec![0; QuantisedRows::words(rows, columns)];
-        let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns);
+        let mut memory = vec![0; QuantisedRows::words(rows, columns, ALL)];
+        let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns, ALL);
         for row in 0..rows {
             let values: Vec<f32> = (0..columns).map(|column| value(row, column)).collect();
             view.quantise_row(isa, row, &values);
@@ -243,7 +289,7 @@ mod tests {
             for isa in Isa::available() {
                 let mut memory = rows_of(rows, columns, isa, value);
                 assert_eq!(memory, first, "{isa} {rows} x {columns}");
-                let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns);
+                let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns, ALL);
                 for (row, block) in (0..rows).flat_map(|row| (0..columns / BLOCK).map(move |b| (row, b))) {
                     check_block(&view, row, block);
                 }
@@ -279,8 +325,8 @@ mod tests {
         let values: Vec<f32> =
             (0..BLOCK).map(|i| [127.0, 0.5, 1.5, -0.5, -1.5, 2.5, -2.5, 126.5][i % 8]).collect();
         for isa in Isa::available() {
-            let mut memory = vec![0; QuantisedRows::words(1, BLOCK)];
-            let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, BLOCK);
+            let mut memory = vec![0; QuantisedRows::words(1, BLOCK, ALL)];
+            let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, BLOCK, ALL);
             view.quantise_row(isa, 0, &values);
             let first = view.quants()[0][..2].iter().flat_map(|word| word.to_le_bytes()).map(|b| b as i8);
             assert!(first.eq([127, 0, 2, 0, -2, 2, -2, 126]), "{isa}");
@@ -292,7 +338,7 @@ mod tests {
         for isa in Isa::available() {
             for (bad, at) in [(f32::NAN, 0), (f32::NAN, 31), (f32::INFINITY, 16), (f32::NEG_INFINITY, 3)] {
                 let mut memory = rows_of(1, 64, isa, |_, column| if column == at { bad } else { 1.0 });
-                let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, 64);
+                let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), 1, 64, ALL);
                 let scales = view.terms(Term::Scale);
                 assert!(!f32::from_bits(scales[0]).is_finite(), "{isa} {bad} at {at}");
                 assert_eq!(f32::from_bits(scales[0]).is_nan(), bad.is_nan());
@@ -306,6 +352,25 @@ mod tests {
         let first = rows_of(1, 32, Isa::Scalar, |_, column| 1e-40 * column as f32);
         for isa in Isa::available() {
             assert_eq!(rows_of(1, 32, isa, |_, column| 1e-40 * column as f32), first, "{isa}");
+        }
+    }
+
+    /// Rows that hold some of the terms hold the same.
+    #[test]
+    fn terms_that_nobody_asks_for_are_left_out() {
+        let (rows, columns) = (17, 96);
+        let mut memory = rows_of(rows, columns, Isa::best(), value);
+        let whole = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns, ALL);
+        let terms = TermSet::SCALE.with(Term::Offset16).with(Term::ScaledHighSum);
+        let mut few = vec![0; QuantisedRows::words(rows, columns, terms)];
+        let few = QuantisedRows::new(SharedSlice::from_slice(&mut few), rows, columns, terms);
+        for row in 0..rows {
+            let values: Vec<f32> = (0..columns).map(|column| value(row, column)).collect();
+            few.quantise_row(Isa::best(), row, &values);
+        }
+        assert_eq!(few.quants(), whole.quants());
+        for term in [Term::Scale, Term::Offset16, Term::ScaledHighSum] {
+            assert_eq!(few.terms(term), whole.terms(term), "{term:?}");
         }
     }
 }

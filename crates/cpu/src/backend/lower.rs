@@ -12,6 +12,8 @@ use super::schedule::{Footprint, Region, Split, barriers};
 use super::step::{AttentionStep, LinearInput, PartStep, Step};
 use super::support;
 use crate::ops::attention::PlanShape;
+use crate::ops::linear::terms_read;
+use crate::quantise::TermSet;
 
 /// A graph as this backend runs it.
 pub(super) struct Lowered {
@@ -27,6 +29,8 @@ pub(super) struct Lowered {
     pub(super) turns: Vec<RopeSpec>,
     /// Columns of the widest value that is quantised; 0 if none is.
     pub(super) quantised_columns: usize,
+    /// What products read of quantised values.
+    pub(super) quantised_terms: TermSet,
 }
 
 impl Lowered {
@@ -71,14 +75,23 @@ pub(super) fn lower(
         turns: Vec::new(),
         quantised: None,
         quantised_columns: 0,
+        quantised_terms: TermSet::SCALE,
     };
     for node in &graph.nodes {
         lowering.node(node)?;
     }
-    let Lowering { out, ropes, shapes, turns, quantised_columns, .. } = lowering;
+    let Lowering { out, ropes, shapes, turns, quantised_columns, quantised_terms, .. } = lowering;
     let splits: Vec<_> = out.iter().map(|(step, footprint)| (step.split(), footprint.clone())).collect();
     let steps = out.into_iter().map(|(step, _)| step).collect();
-    Ok(Lowered { steps, barriers: barriers(&splits), ropes, shapes, turns, quantised_columns })
+    Ok(Lowered {
+        steps,
+        barriers: barriers(&splits),
+        ropes,
+        shapes,
+        turns,
+        quantised_columns,
+        quantised_terms,
+    })
 }
 
 struct Lowering<'a> {
@@ -93,6 +106,7 @@ struct Lowering<'a> {
     /// The value whose 8-bit image is in the scratch memory now.
     quantised: Option<ValueId>,
     quantised_columns: usize,
+    quantised_terms: TermSet,
 }
 
 impl Lowering<'_> {
@@ -183,8 +197,10 @@ impl Lowering<'_> {
         let mut column = 0;
         let mut steps = Vec::with_capacity(parts.len());
         for part in parts {
+            let weight = self.program.weight(part.weight);
             steps.push(PartStep { weight: part.weight, bias: part.bias, column });
-            column += self.program.weight(part.weight).rows() as usize;
+            column += weight.rows() as usize;
+            self.quantised_terms = self.quantised_terms.union(terms_read(weight.dtype));
         }
         let output = self.operand(node.outputs[0]);
         let input = if quantised { LinearInput::Quantised(input) } else { LinearInput::Plain(input) };

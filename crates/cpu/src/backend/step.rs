@@ -200,7 +200,10 @@ impl Scratch {
         });
         let partials = if operations.is_empty() { 0 } else { PARTIAL_FLOATS };
         Ok(Scratch {
-            quantised: vec![0; QuantisedRows::words(rows, lowered.quantised_columns)],
+            quantised: vec![
+                0;
+                QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms)
+            ],
             angles: angles.collect::<Result<_, _>>()?,
             partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
             attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
@@ -215,7 +218,9 @@ impl Scratch {
         let attentions: Vec<_> = lowered.attentions(kv).collect();
         let partials = if attentions.is_empty() { 0 } else { PARTIAL_FLOATS };
         let angles = lowered.ropes.iter().map(|rope| rope::table_floats(rope, extents.tokens as usize));
-        let words = QuantisedRows::words(rows, lowered.quantised_columns) + partials + angles.sum::<usize>();
+        let words = QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms)
+            + partials
+            + angles.sum::<usize>();
         // One worker's is small, and counts itself best.
         4 * words as u64 + workers as u64 * AttentionScratch::new(attentions).bytes()
     }
@@ -369,7 +374,7 @@ impl<'a> Run<'a> {
 
     /// The 8-bit image of a value; the scratch memory holds one at a time.
     fn image(&self, input: &Rows<'_>) -> QuantisedRows<'a> {
-        QuantisedRows::new(self.scratch.quantised, input.rows(), input.width())
+        QuantisedRows::new(self.scratch.quantised, input.rows(), input.width(), self.lowered.quantised_terms)
     }
 
     fn quantise(&self, tokens: Range<usize>, input: &Rows<'_>) {

@@ -13,8 +13,8 @@ use crate::quantise::{GROUP, QuantisedRows};
 
 /// Panels that meet the same activations.
 const PANELS: usize = 2;
-/// Runs of a panel that are unpacked at a time.
-const RUNS: usize = 16;
+/// Most runs of a panel that are unpacked at a time.
+const RUNS: usize = 20;
 /// Most tokens of a block.
 pub(super) const TOKENS: usize = 256;
 
@@ -43,38 +43,42 @@ impl<'a, F: Ruled> Kernel<'a, F> {
         panels: Range<usize>,
         tokens: Range<usize>,
         runs: &mut Runs,
-        sums: &mut [Sums; TOKENS],
+        sums: &mut [Sums],
     ) {
-        let sums = &mut sums[..tokens.len()];
-        sums.fill([[0.0; LANES]; PANELS]);
         let codebook = self.job.matrix.codebook();
         let total = self.job.matrix.panel::<F::Block>(panels.start).len() * F::RUNS;
+        let together = runs_together(total, F::RUNS);
         let mut first = 0;
         // No columns are one pass without runs.
         while first < total.max(1) {
-            let runs = &mut runs[..RUNS.min(total - first)];
+            let runs = &mut runs[..together.min(total - first)];
             for (index, panel) in panels.clone().enumerate() {
                 let blocks = &self.job.matrix.panel::<F::Block>(panel)[first / F::RUNS..];
                 for (at, run) in runs.iter_mut().enumerate() {
                     // The runs that are unpacked next.
-                    let ahead = RUNS * size_of::<F::Block>() / F::RUNS;
+                    let ahead = together * size_of::<F::Block>() / F::RUNS;
                     prefetch(simd, &blocks[at / F::RUNS], at % F::RUNS, F::RUNS, ahead);
                     run[index].fill::<S, F>(simd, codebook, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
             let tokens = tokens.clone();
-            let mut tiles = Tiles { x, tokens, first, runs, sums, done: None, rule: PhantomData::<F::Rule> };
-            if total - first <= RUNS {
-                tiles.done = Some(self.job.target.of(panels.clone()));
-            }
+            let last = total - first <= together;
+            let done = if last { Some(self.job.target.of(panels.clone())) } else { None };
+            let tiles = Tiles { x, tokens, first, runs, sums, done, rule: PhantomData::<F::Rule> };
             if panels.len() == PANELS {
                 tiles.add::<S, PANELS>(simd)
             } else {
                 tiles.add::<S, 1>(simd)
             }
-            first += RUNS;
+            first += together;
         }
     }
+}
+
+/// Runs of a pass: as few passes as [`RUNS`] allows, of nearly the same length, in whole blocks.
+fn runs_together(total: usize, of_block: usize) -> usize {
+    let passes = total.div_ceil(RUNS / of_block * of_block).max(1);
+    total.div_ceil(passes).next_multiple_of(of_block).max(1)
 }
 
 impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
@@ -94,7 +98,7 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
             let end = self.job.tokens.end.min((token + block) / GROUP * GROUP);
             for panel in panels.clone().step_by(PANELS) {
                 let panels = panel..panels.end.min(panel + PANELS);
-                self.panels(simd, x, panels, token..end, &mut runs, &mut sums);
+                self.panels(simd, x, panels, token..end, &mut runs, &mut sums[..end - token]);
             }
             token = end;
         }
@@ -110,6 +114,7 @@ struct Tiles<'a, R> {
     tokens: Range<usize>,
     first: usize,
     runs: &'a [[Run; PANELS]],
+    /// The sums of earlier runs.
     sums: &'a mut [Sums],
     /// Where the sums go, if these are the last runs.
     done: Option<Outputs<'a>>,
@@ -134,10 +139,8 @@ impl<R: Rule> Tiles<'_, R> {
                             outputs.prefetch(simd, token);
                         }
                     }
-                    simd.call(Tile::<R, P, $n> { x, index, runs, sums: &mut *sums, rule: PhantomData });
-                    if let Some(outputs) = &done {
-                        write::<S, P>(simd, outputs, token, sums);
-                    }
+                    let (fresh, done) = (first == 0, done.as_ref().map(|outputs| (outputs, token)));
+                    simd.call(Tile::<R, P, $n> { x, index, runs, sums, fresh, done, rule: PhantomData });
                     token += $n;
                 }};
             }
@@ -151,18 +154,6 @@ impl<R: Rule> Tiles<'_, R> {
     }
 }
 
-/// Writes the sums of `P` panels for tokens from `token` on.
-#[inline(always)]
-fn write<S: Simd, const P: usize>(simd: S, outputs: &Outputs<'_>, token: usize, sums: &[Sums]) {
-    for (index, sums) in sums.iter().enumerate() {
-        let mut of_token = [simd.load(&sums[0]); P];
-        for p in 1..P {
-            of_token[p] = simd.load(&sums[p]);
-        }
-        outputs.write(simd, token + index, &of_token);
-    }
-}
-
 /// `P` panels and `N` tokens.
 struct Tile<'a, R, const P: usize, const N: usize> {
     x: Activations<'a>,
@@ -170,6 +161,10 @@ struct Tile<'a, R, const P: usize, const N: usize> {
     index: usize,
     runs: &'a [[Run; PANELS]],
     sums: &'a mut [Sums; N],
+    /// Whether these are the first runs.
+    fresh: bool,
+    /// Where the sums of tokens from a first one on go, if these are the last runs.
+    done: Option<(&'a Outputs<'a>, usize)>,
     rule: PhantomData<R>,
 }
 
@@ -179,9 +174,11 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let mut sums = [[simd.splat(0.0); P]; N];
-        for t in 0..N {
-            for p in 0..P {
-                sums[t][p] = simd.load(&self.sums[t][p]);
+        if !self.fresh {
+            for t in 0..N {
+                for p in 0..P {
+                    sums[t][p] = simd.load(&self.sums[t][p]);
+                }
             }
         }
         let mut index = self.index;
@@ -195,6 +192,12 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
                 }
             }
             index += self.x.stride();
+        }
+        if let Some((outputs, token)) = self.done {
+            for t in 0..N {
+                outputs.write(simd, token + t, &sums[t]);
+            }
+            return;
         }
         for t in 0..N {
             for p in 0..P {

@@ -15,9 +15,11 @@ mod tile;
 
 use std::ops::Range;
 
+use minfer_tensor::DType;
+
 use crate::arch::{Isa, LANES, Simd};
 use crate::pack::{Format, PackedMatrix, with_format};
-use crate::quantise::{BLOCK, QuantisedRows};
+use crate::quantise::{BLOCK, QuantisedRows, TermSet};
 use crate::threads::Rows;
 use rule::Ruled;
 pub(crate) use split::{Chunks, Piece};
@@ -73,6 +75,22 @@ pub(crate) fn linear(
         },
         _ => unreachable!("matrices of other types do not exist")
     );
+}
+
+/// What the product with a matrix of this type reads of quantised rows.
+pub(crate) fn terms_read(dtype: DType) -> TermSet {
+    with_format!(
+        dtype,
+        F => {
+            let [first, second] = <<F as Format>::Kernels as Ruled>::ACTIVATIONS;
+            TermSet::SCALE.with(first).with(second)
+        },
+        P => {
+            let _ = std::marker::PhantomData::<P>;
+            TermSet::SCALE
+        },
+        _ => TermSet::SCALE
+    )
 }
 
 /// Chooses how weights are unpacked; it makes no difference to the bits.

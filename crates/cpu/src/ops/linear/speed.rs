@@ -5,7 +5,7 @@ use std::time::Instant;
 use minfer_tensor::DType;
 use zerocopy::FromBytes;
 
-use super::{Chunks, Input, Piece, linear as product};
+use super::{Chunks, Input, Piece, linear as product, terms_read};
 use crate::memory::{Region, WeightMemory};
 use crate::pack::{PackError, PackedMatrix};
 use crate::quantise::{GROUP, QuantisedRows};
@@ -69,13 +69,13 @@ pub fn linear(pool: &Pool, isa: Isa, shape: LinearShape, rounds: usize) -> Resul
     let LinearShape { dtype, rows, columns, tokens } = shape;
     let matrix = PackedMatrix::pack(dtype, rows, columns, &shape.weights())?;
     let mut values = numbers(tokens * columns);
-    let mut memory = Region::new(4 * QuantisedRows::words(tokens, columns))?;
+    let mut memory = Region::new(4 * QuantisedRows::words(tokens, columns, terms_read(dtype)))?;
     let memory = <[u32]>::mut_from_bytes(&mut memory).expect("regions are aligned");
     let mut output = Region::new(4 * tokens * rows)?;
     let output = <[f32]>::mut_from_bytes(&mut output).expect("regions are aligned");
     let output = Rows::from_slice(output, rows, rows);
     let input = if dtype.is_quantised() {
-        let view = QuantisedRows::new(SharedSlice::from_slice(memory), tokens, columns);
+        let view = QuantisedRows::new(SharedSlice::from_slice(memory), tokens, columns, terms_read(dtype));
         for (row, values) in values.chunks_exact(columns).enumerate() {
             view.quantise_row(isa, row, values);
         }
@@ -128,14 +128,15 @@ fn fresh(pool: &Pool, shape: LinearShape, weights: &[u8]) -> Result<PackedMatrix
     Ok(matrix)
 }
 
-/// Quantises rows of activations; `bytes` are those of the f32 values.
+/// Quantises rows of activations as Q4_K weights read them; `bytes` are those of the f32 values.
 ///
 /// # Panics
 /// The columns are no whole number of blocks of 32.
 pub fn quantise(pool: &Pool, isa: Isa, rows: usize, columns: usize, rounds: usize) -> LinearSpeed {
     let values = numbers(rows * columns);
-    let mut memory = vec![0; QuantisedRows::words(rows, columns)];
-    let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns);
+    let terms = terms_read(DType::Q4_K);
+    let mut memory = vec![0; QuantisedRows::words(rows, columns, terms)];
+    let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), rows, columns, terms);
     let seconds = best_of(rounds, || {
         let counter = ChunkCounter::default();
         pool.run(&|_, _| {

@@ -28,9 +28,10 @@ impl Case {
         let mut output = vec![UNTOUCHED; tokens * width];
         let rows = Rows::from_slice(&mut output, width, width);
         let mut plain = self.input[..tokens * self.columns].to_vec();
-        let mut memory = vec![u32::MAX; QuantisedRows::words(tokens, self.columns)];
+        let mut memory = vec![u32::MAX; QuantisedRows::words(tokens, self.columns, terms_read(self.dtype))];
         let input = if self.dtype.is_quantised() {
-            let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), tokens, self.columns);
+            let terms = terms_read(self.dtype);
+            let view = QuantisedRows::new(SharedSlice::from_slice(&mut memory), tokens, self.columns, terms);
             for (row, values) in plain.chunks_exact(self.columns).enumerate() {
                 view.quantise_row(isa, row, values);
             }
