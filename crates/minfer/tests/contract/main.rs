@@ -245,8 +245,7 @@ fn real(file: &str, scalar_positions: usize) {
     let restored = Variant { prefix: Prefix::Restored, layout: head_major, ..best };
     let variants = [
         Variant { chunk: 64, layout: seq_major, block_tokens: 16, prefix: Prefix::Shared, ..mates },
-        Variant { threads: 3, chunk: 7, layout: head_major, ..best },
-        Variant { threads: 2, chunk: 20, block_tokens: 16, prefix: Prefix::Reused, ..best },
+        Variant { threads: 3, chunk: 7, layout: head_major, prefix: Prefix::Reused, ..best },
         Variant { threads: 2, chunk: 50, block_tokens: 16, ..restored },
         Variant { isa: Isa::available().rev_second(), threads: 2, layout: seq_major, ..best },
     ];
