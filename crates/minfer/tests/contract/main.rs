@@ -184,15 +184,16 @@ fn a_product_past_ten_tiles() {
 fn every_family_and_format() {
     for &family in Family::ALL {
         let file = synthetic_file(family.model());
-        // The format decides attention's arithmetic, which families share but for the size of heads, windows and caps.
-        let formats = match family {
-            Family::Qwen2 | Family::LlamaOdd | Family::Gemma2 | Family::Gemma3 => storable(&file),
-            _ => vec![KvFormat::F16],
+        // The format decides attention's arithmetic, which families share but for the size of heads, windows and caps. Several
+        // tiles and windows show what spans of tiles would show; sixteen times the layers of others need fewer.
+        let (formats, positions, portable) = match family {
+            Family::Qwen2 | Family::LlamaOdd | Family::Gemma2 | Family::Gemma3 => {
+                (storable(&file), POSITIONS, 150)
+            }
+            Family::Exaone432b => (vec![KvFormat::F16], 150, 40),
+            _ => (vec![KvFormat::F16], 300, 100),
         };
         for format in formats {
-            // Sixteen times the layers of others: two blocks and a window show what they would show.
-            let (positions, portable) =
-                if family == Family::Exaone432b { (150, 40) } else { (POSITIONS, 150) };
             check_portable(family.name(), &file, format, &prompt(260, positions), &sample(), portable);
         }
     }
