@@ -6,6 +6,7 @@ mod catalog;
 mod commands;
 mod loading;
 mod output;
+mod refusal;
 
 use std::process::ExitCode;
 

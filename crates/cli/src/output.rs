@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::refusal;
+
 /// Something failed.
 pub(crate) const FAILED: u8 = 1;
 /// The command line was wrong.
@@ -38,10 +40,10 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if error.is::<Wrong>() { USAGE } else { FAILED })
 }
 
-/// An error and its causes, without those that it has in its own words.
+/// An error and its causes, with flags in place of fields, without those that it has in its own words.
 fn sentence(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
-        let cause = cause.to_string();
+        let cause = refusal::text(cause);
         match (text.is_empty(), text.contains(&cause)) {
             (true, _) => cause,
             (false, true) => text,

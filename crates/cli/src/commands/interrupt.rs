@@ -13,6 +13,7 @@ const GRACE: Duration = Duration::from_millis(300);
 
 /// What has come since [`listen`](Interrupts::listen). A second signal ends the process at once.
 pub(super) struct Interrupts {
+    armed: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
     seen: Option<Instant>,
 }
@@ -21,7 +22,7 @@ impl Interrupts {
     /// From here on signals are counted and no longer end the process, but for the second one.
     pub(super) fn listen() -> Result<Interrupts> {
         let (armed, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        for number in [SIGINT, SIGTERM] {
+        for number in signals() {
             // In this order: the first signal arms what the second one meets.
             flag::register_conditional_shutdown(
                 number,
@@ -31,12 +32,23 @@ impl Interrupts {
             flag::register(number, Arc::clone(&armed))?;
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
         }
-        Ok(Interrupts { signal, seen: None })
+        Ok(Interrupts { armed, signal, seen: None })
     }
 
     /// The exit code that the last signal asks for, as shells count it; `None` while none has come.
     pub(super) fn code(&self) -> Option<u8> {
         Some(self.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0).map(exit_code)
+    }
+
+    /// Whether it was a Ctrl-C, which is done with by this: the next one is a first one again.
+    pub(super) fn take_ctrl_c(&mut self) -> bool {
+        let taken =
+            self.signal.compare_exchange(SIGINT as usize, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if taken {
+            self.armed.store(false, Ordering::Relaxed);
+            self.seen = None;
+        }
+        taken
     }
 
     /// To be called again and again: calls `cancel` once after a signal, and tells when it is no longer worth waiting for
@@ -54,7 +66,28 @@ impl Interrupts {
     }
 }
 
-/// 130 for SIGINT, 143 for SIGTERM.
+/// 129 for SIGHUP, 130 for SIGINT, 143 for SIGTERM.
 fn exit_code(signal: usize) -> u8 {
     128 + signal as u8
+}
+
+#[cfg(unix)]
+fn signals() -> Vec<i32> {
+    use signal_hook::consts::SIGHUP;
+    // What `nohup` starts goes on when its terminal is closed.
+    if is_ignored(SIGHUP) { vec![SIGINT, SIGTERM] } else { vec![SIGINT, SIGTERM, SIGHUP] }
+}
+
+#[cfg(not(unix))]
+fn signals() -> Vec<i32> {
+    vec![SIGINT, SIGTERM]
+}
+
+/// Whether this process was started with a signal ignored, as far as the system tells.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }

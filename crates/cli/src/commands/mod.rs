@@ -17,6 +17,7 @@ mod perplexity;
 mod prompt;
 mod run;
 mod scores;
+mod session;
 mod show;
 mod tokenize;
 

@@ -1,15 +1,11 @@
-//! What `run` and `chat` share: from flags to a loaded model, a request, and a conversation in a file.
-
-use std::path::Path;
+//! What `run` and `chat` share: from flags to a loaded model and a request.
 
 use anyhow::{Context, Result, anyhow, bail};
-use minfer::engine::kv::session::SessionError;
-use minfer::engine::{ContextShift, Engine, Request, SessionId};
+use minfer::engine::{ContextShift, Request};
 use minfer::text::{
     ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, Tokenizer, encode_chat,
 };
 use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
-use serde_json::Value;
 
 use super::input;
 use crate::args::AnswerArgs;
@@ -132,28 +128,11 @@ pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
     none.map_or(0, |ids| ids.len() as u32)
 }
 
-/// The conversation in a file with what was saved beside it; `None` where there is no such file.
-pub(super) fn open(engine: &Engine, path: &Path) -> Result<Option<(SessionId, Value)>> {
-    if !path.try_exists().with_context(|| path.display().to_string())? {
-        return Ok(None);
+/// Refuses a text that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
+pub(super) fn check_length(tokenizer: &Tokenizer, n_ctx: u32, what: &str, text: &str) -> Result<()> {
+    let (fewest, bytes) = (tokenizer.fewest_ids(text.trim().len()), text.len());
+    if fewest > n_ctx as usize {
+        bail!("the {what} of {bytes} bytes has at least {fewest} tokens; the context has {n_ctx} positions");
     }
-    let advice = |error: &SessionError| match error {
-        SessionError::Model | SessionError::Template | SessionError::Format { .. } | SessionError::Shape => {
-            "; it is left as it is, name another file"
-        }
-        _ => "; it is left as it is",
-    };
-    let (session, host) = engine
-        .load_session(path)
-        .map_err(|error| anyhow!("--session {} cannot be used: {error}{}", path.display(), advice(&error)))?;
-    let host = serde_json::from_slice(&host).map_err(|_| {
-        anyhow!("--session {} cannot be used: it was not saved by this program", path.display())
-    })?;
-    Ok(Some((session, host)))
-}
-
-/// Saves a conversation.
-pub(super) fn save(engine: &Engine, session: SessionId, path: &Path, host: &Value) -> Result<u64> {
-    let saved = engine.save_session(session, path, host.to_string().into_bytes());
-    saved.map_err(|error| anyhow!("the conversation cannot be saved to {}: {error}", path.display()))
+    Ok(())
 }

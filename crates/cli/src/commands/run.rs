@@ -1,7 +1,6 @@
 //! `minfer run`.
 
 use std::io::IsTerminal;
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -13,12 +12,15 @@ use serde_json::json;
 use super::answer::{self, Answer};
 use super::facts::Facts;
 use super::interrupt::Interrupts;
+use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};
 use crate::args::{AnswerArgs, RunArgs};
 use crate::{loading, output};
 
 /// Answers one prompt.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let mut file =
+        args.answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
     let found = loading::find(&args.model)?;
     let text = text(args)?;
     let (machine, loaded) = prompt::load(&args.answer, found)?;
@@ -26,7 +28,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let (ids, keep) = ids(args, &loaded, &text)?;
     introduce(args, &machine, &loaded);
     let engine = loaded.into_engine()?;
-    let session = args.answer.session.as_deref().map(|path| open_session(&engine, path)).transpose()?;
+    let session = file.as_mut().map(|file| open_session(&engine, file)).transpose()?;
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
     let mut interrupts = Interrupts::listen()?;
     let (id, events) = engine.submit(request)?;
@@ -40,8 +42,8 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     if answer.is_err() {
         engine.cancel(id);
     }
-    if let (Some(session), Some(path)) = (session, &args.answer.session) {
-        save(&engine, session, path, answer.is_ok())?;
+    if let (Some(session), Some(file)) = (session, &mut file) {
+        save(&engine, session, file, answer.is_ok())?;
     }
     match (&answer?.finished, interrupts.code()) {
         // Without a conversation the engine may still be deep in a forward, and nobody waits for that.
@@ -59,22 +61,22 @@ fn cancel(engine: &Engine, id: RequestId, is_saved: bool) {
 }
 
 /// Saves the conversation, whatever ended the answer. One that failed before anything was computed is not worth a file.
-fn save(engine: &Engine, session: SessionId, path: &Path, went_well: bool) -> Result<()> {
+fn save(engine: &Engine, session: SessionId, file: &mut SessionFile, went_well: bool) -> Result<()> {
     let rows = engine.session(session).map_or(0, |known| known.rows);
     if went_well || rows > 0 {
-        prompt::save(engine, session, path, &json!({"by": "run"}))?;
+        file.save(engine, session, &json!({"by": "run"}), Meanwhile::Dropped)?;
     }
     Ok(())
 }
 
 /// The conversation in a file, or a new one where there is none yet.
-fn open_session(engine: &Engine, path: &Path) -> Result<SessionId> {
-    let Some((session, host)) = prompt::open(engine, path)? else { return Ok(engine.open_session()?) };
+fn open_session(engine: &Engine, file: &mut SessionFile) -> Result<SessionId> {
+    let Some((session, host)) = file.open(engine)? else { return Ok(engine.open_session()?) };
     match host["by"].as_str() {
         Some("run") => Ok(session),
         _ => bail!(
             "--session {}: it is a conversation of `minfer chat`, which `run` would spoil",
-            path.display()
+            file.path().display()
         ),
     }
 }
@@ -98,7 +100,7 @@ fn text(args: &RunArgs) -> Result<String> {
 /// The prompt as ids: through the chat template, or as it is. With the tokens that a context shift keeps.
 fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
     let answer = &args.answer;
-    check_length(loaded, text)?;
+    prompt::check_length(&loaded.tokenizer, loaded.n_ctx, "prompt", text)?;
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if !args.raw {
             prompt::check_template(loaded)?;
@@ -115,16 +117,6 @@ fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
     let keep =
         prompt::keep(answer, || prompt::system_tokens(answer, &loaded.tokenizer, template, &messages, &ids));
     Ok((ids, keep))
-}
-
-/// Refuses a prompt that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
-fn check_length(loaded: &Loaded, prompt: &str) -> Result<()> {
-    let (fewest, most) = (loaded.tokenizer.fewest_ids(prompt.trim().len()), loaded.n_ctx);
-    if fewest > most as usize {
-        let bytes = prompt.len();
-        bail!("the prompt of {bytes} bytes has at least {fewest} tokens; the context has {most} positions");
-    }
-    Ok(())
 }
 
 fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Ctrl-C and requests to terminate.
 #![cfg(target_os = "linux")]
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use minfer_testkit::synthetic::Family;
@@ -180,4 +180,92 @@ fn what_measures_dies_without_half_an_answer() {
             );
         }
     }
+}
+
+const CHAT: [&str; 8] = [
+    "chat",
+    "tiny.gguf",
+    "--ignore-eos",
+    "--temp",
+    "0",
+    "--chat-template",
+    "{{ messages[-1].content }}",
+    "-n",
+];
+
+fn open_chat(place: &Place, flags: &[&str]) -> (Child, ChildStdin) {
+    let mut run = place.minfer(&[&CHAT, flags].concat());
+    let command = run.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("started");
+    let stdin = child.stdin.take().expect("piped");
+    (child, stdin)
+}
+
+/// Its stdin stays open: what ends it is the signal.
+#[test]
+fn a_conversation_that_waits_for_input_ends_and_is_saved() {
+    let place = Place::with(Family::Llama);
+    for (name, code) in [("-INT", 130), ("-TERM", 143), ("-HUP", 129)] {
+        for message in ["one\n", "one\n\"\"\"half a mes\n"] {
+            let (mut child, mut stdin) = open_chat(&place, &["4", "--session", "a.session"]);
+            stdin.write_all(message.as_bytes()).expect("written");
+            child.stdout.as_mut().expect("piped").read_exact(&mut [0; 2]).expect("an answer");
+            std::thread::sleep(Duration::from_millis(200));
+            signal(&child, name);
+            assert_eq!(ended(child).status.code(), Some(code), "{name}");
+            std::fs::remove_file(place.path("a.session")).expect("saved");
+        }
+    }
+}
+
+#[test]
+fn nohup_keeps_a_conversation_when_its_terminal_goes() {
+    let place = Place::with(Family::Llama);
+    let line = format!(
+        "trap '' HUP; exec \"$0\" {} 4",
+        CHAT[..7].join(" ").replace("{{ messages[-1].content }}", "chatml")
+    );
+    let mut run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
+    let mut child = run
+        .command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("started");
+    let mut stdin = child.stdin.take().expect("piped");
+    stdin.write_all(b"one\n").expect("written");
+    child.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("an answer");
+    signal(&child, "-HUP");
+    std::thread::sleep(Duration::from_millis(200));
+    stdin.write_all(b"two\n").expect("it still reads");
+    drop(stdin);
+    assert_eq!(ended(child).status.code(), Some(0));
+}
+
+/// A message whose one forward takes minutes.
+#[test]
+fn a_conversation_in_a_long_forward_ends_at_once() {
+    let place = Place::with(Family::Llama);
+    let flags = [&["4", "-b", "65536", "--isa", "scalar"], &STRETCH[..]].concat();
+    let message = format!("{}\n", "abc def ".repeat(8000));
+    let talk = |more: &[&str]| {
+        let (child, mut stdin) = open_chat(&place, &[&flags, more].concat());
+        wait_for_handlers(&child);
+        stdin.write_all(message.as_bytes()).expect("written");
+        std::thread::sleep(Duration::from_millis(1000));
+        (child, stdin)
+    };
+    for (name, code) in [("-INT", 130), ("-TERM", 143)] {
+        let (child, _stdin) = talk(&[]);
+        signal(&child, name);
+        assert_eq!(ended(child).status.code(), Some(code), "{name}");
+    }
+    // Rows that are to be saved are waited for, but not by somebody who asks twice.
+    let (child, _stdin) = talk(&["--session", "a.session"]);
+    signal(&child, "-INT");
+    std::thread::sleep(Duration::from_millis(1000));
+    signal(&child, "-INT");
+    assert_eq!(ended(child).status.code(), Some(130));
+    assert!(!place.path("a.session").exists(), "nothing was written");
 }

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, anyhow, bail};
 use minfer::Loaded;
-use minfer::engine::event::Usage;
+use minfer::engine::event::{FinishReason, Finished, Usage};
 use minfer::engine::{Engine, EngineError, EngineStats, Request, SessionId};
 use minfer::text::{ChatTemplate, Message, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::args::AnswerArgs;
 use crate::commands::answer::{self, Answer};
+use crate::commands::interrupt::Interrupts;
 use crate::commands::prompt;
+use crate::commands::session::{self, Meanwhile, SessionFile};
 use crate::output;
 
 /// How an answer ended.
@@ -31,23 +32,32 @@ pub(super) struct Conversation<'a> {
     template: ChatTemplate,
     messages: Vec<Message>,
     session: SessionId,
+    /// Where it is saved at the end.
+    file: Option<SessionFile>,
+    n_ctx: u32,
     /// Answers drawn so far, those that were replaced included: each has draws of its own under one seed.
     draws: u64,
 }
 
 impl<'a> Conversation<'a> {
     /// A new one, or the one in the session file.
-    pub(super) fn new(args: &'a AnswerArgs, mut loaded: Loaded) -> Result<Conversation<'a>> {
+    pub(super) fn new(
+        args: &'a AnswerArgs,
+        mut loaded: Loaded,
+        mut file: Option<SessionFile>,
+    ) -> Result<Conversation<'a>> {
         let template = loaded.template.take().ok_or_else(|| anyhow!("the model has no chat template"))?;
         let tokenizer = Arc::clone(&loaded.tokenizer);
+        let n_ctx = loaded.n_ctx;
         let engine = loaded.into_engine()?;
+        let saved = file.as_mut().map(|file| file.open(&engine)).transpose()?.flatten();
         let session = engine.open_session()?;
         let messages = Vec::new();
         let mut conversation =
-            Conversation { args, engine, tokenizer, template, messages, session, draws: 0 };
-        match &args.session {
-            Some(path) if path.try_exists()? => {
-                conversation.load(path)?;
+            Conversation { args, engine, tokenizer, template, messages, session, file, n_ctx, draws: 0 };
+        match (saved, args.session.as_deref()) {
+            (Some(saved), Some(path)) => {
+                conversation.go_on_from(saved, path)?;
                 conversation.check_system(path)?;
             }
             _ => conversation
@@ -71,24 +81,26 @@ impl<'a> Conversation<'a> {
     }
 
     /// Adds a message and answers it. Where that fails the message was not said.
-    pub(super) fn say(&mut self, text: &str, interrupted: &AtomicBool) -> Result<Turn> {
+    pub(super) fn say(&mut self, text: &str, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
+        prompt::check_length(&self.tokenizer, self.n_ctx, "message", text)?;
         self.messages.push(Message::new("user", text));
-        self.answer(interrupted).inspect_err(|_| {
+        self.answer(is_terminal, interrupts).inspect_err(|_| {
             self.messages.pop();
         })
     }
 
     /// Answers the last message anew.
-    pub(super) fn answer_again(&mut self, interrupted: &AtomicBool) -> Result<Turn> {
+    pub(super) fn answer_again(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
         let Some(before) = self.messages.pop_if(|message| message.role == "assistant") else {
             bail!("there is no answer to make again");
         };
-        self.answer(interrupted).inspect_err(|_| self.messages.push(before))
+        self.answer(is_terminal, interrupts).inspect_err(|_| self.messages.push(before))
     }
 
-    fn answer(&mut self, interrupted: &AtomicBool) -> Result<Turn> {
+    fn answer(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
+        let removed = self.engine.session(self.session).map_or(0, |known| known.removed);
         let answer = loop {
-            match self.try_answer(interrupted) {
+            match self.try_answer(is_terminal, interrupts) {
                 // Rows that were made before a shift are of no use once the template prints their text in another way.
                 Err(error) if self.args.context_shift && exceeds_context(&error) => {
                     if !self.forget_oldest() {
@@ -102,28 +114,50 @@ impl<'a> Conversation<'a> {
         self.messages.push(Message::new("assistant", answer.text()));
         let Some(finished) = &answer.finished else { return Ok(Turn::Interrupted) };
         if self.args.facts {
-            output::note(&self.turn_facts(&finished.usage).to_string());
+            output::note(&self.turn_facts(&finished.usage, removed).to_string());
         }
         if output::stderr_is_terminal() {
             output::note(&answer::speeds(finished));
         }
+        self.say_if_full(finished);
         Ok(Turn::Done)
     }
 
-    fn try_answer(&self, interrupted: &AtomicBool) -> Result<Answer> {
+    fn try_answer(&self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Answer> {
         let ids = prompt::chat_ids(self.args, &self.tokenizer, &self.template, &self.messages)?;
         let own = || prompt::system_tokens(self.args, &self.tokenizer, &self.template, &self.messages, &ids);
         let keep = prompt::keep(self.args, own);
         let request = prompt::request(self.args, ids, keep);
         let seed = request.seed.map(|seed| seed.wrapping_add(self.draws));
         let (id, events) = self.engine.submit(Request { seed, session: Some(self.session), ..request })?;
-        let mut cancelled = false;
-        Answer::read(&events, true, || {
-            if interrupted.load(Ordering::Relaxed) && !std::mem::replace(&mut cancelled, true) {
-                self.engine.cancel(id);
+        // What goes on, and rows that are to be saved, are worth waiting for.
+        let mut patient = is_terminal || self.file.is_some();
+        let answer = Answer::read(&events, true, || {
+            let overdue = interrupts.overdue(|| self.engine.cancel(id));
+            if overdue && std::mem::take(&mut patient) && is_terminal {
+                output::note("(stopping; Ctrl-C again ends at once, without saving)");
+                return false;
             }
-            false
-        })
+            overdue && !is_terminal && self.file.is_none()
+        });
+        if answer.is_err() {
+            self.engine.cancel(id);
+        }
+        answer
+    }
+
+    /// Says why an answer ended in the middle, and what can be done: the next message would only be refused.
+    fn say_if_full(&self, finished: &Finished) {
+        let wanted = self.args.n_predict.and_then(|most| u32::try_from(most).ok());
+        let as_many = wanted.is_some_and(|most| finished.usage.completion >= most);
+        if finished.reason != FinishReason::Length || as_many || self.args.context_shift {
+            return;
+        }
+        output::note(&format!(
+            "note: the answer ends here because the context of {} tokens is full: -c N gives a larger one, --context-shift \
+             forgets the oldest part, /clear begins anew",
+            self.n_ctx
+        ));
     }
 
     /// Leaves the oldest message out, and the answer to it.
@@ -138,12 +172,13 @@ impl<'a> Conversation<'a> {
         true
     }
 
-    fn turn_facts(&self, usage: &Usage) -> Value {
+    /// `removed` is how many tokens had been forgotten before the turn: they are not fed again, and have no rows.
+    fn turn_facts(&self, usage: &Usage, removed: u32) -> Value {
         let known = self.engine.session(self.session).unwrap_or_default();
         json!({
             "turn": self.messages.iter().filter(|message| message.role == "assistant").count(),
             "prompt_tokens": usage.prompt,
-            "reused_tokens": usage.cached,
+            "reused_tokens": usage.cached.saturating_sub(removed),
             "fed_tokens": usage.prompt - usage.cached,
             "completion_tokens": usage.completion,
             "removed_tokens": known.removed,
@@ -168,21 +203,61 @@ impl<'a> Conversation<'a> {
     }
 
     /// Saves messages and rows; returns the file's length.
-    pub(super) fn save(&self, path: &Path) -> Result<u64> {
+    pub(super) fn save(&mut self, path: &Path) -> Result<u64> {
+        if self.file.as_ref().is_some_and(|file| file.is_at(path)) {
+            return self.save_own();
+        }
+        session::save(&self.engine, self.session, path, &self.host())
+    }
+
+    /// Saves messages and rows where the conversation is at home, if it is anywhere; returns the file's length.
+    pub(super) fn save_own(&mut self) -> Result<u64> {
+        let host = self.host();
+        let Some(file) = &mut self.file else { return Ok(0) };
+        file.save(&self.engine, self.session, &host, Meanwhile::Beside)
+    }
+
+    fn host(&self) -> Value {
         let messages: Vec<Value> = self
             .messages
             .iter()
             .map(|message| json!({"role": message.role, "content": message.content}))
             .collect();
-        let host = json!({"by": "chat", "messages": messages, "draws": self.draws});
-        prompt::save(&self.engine, self.session, path, &host)
+        json!({"by": "chat", "messages": messages, "draws": self.draws})
     }
 
-    /// Goes on with a saved conversation in place of this one.
+    /// Goes on with a saved conversation in place of this one. One that has a file is saved there first, and the other has its
+    /// own from then on.
     pub(super) fn load(&mut self, path: &Path) -> Result<()> {
-        let Some((session, host)) = prompt::open(&self.engine, path)? else {
+        if !path.try_exists()? {
             bail!("{}: there is no such file", path.display());
+        }
+        let Some(file) = &self.file else {
+            let saved = session::open(&self.engine, "", path)?;
+            return self.go_on_from(saved, path);
         };
+        let (before, is_same) = (file.path().display().to_string(), file.is_at(path));
+        let mut file = SessionFile::new(path, "")?;
+        let Some(saved) = file.open(&self.engine)? else {
+            bail!("{}: there is no such file", path.display())
+        };
+        let (session, _) = saved;
+        if !is_same && let Err(error) = self.save_own() {
+            self.engine.close_session(session);
+            return Err(error);
+        }
+        self.go_on_from(saved, path)?;
+        self.file = Some(file);
+        if !is_same {
+            output::note(&format!(
+                "the conversation before is saved to {before}; this one is saved to {} at the end",
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    fn go_on_from(&mut self, (session, host): (SessionId, Value), path: &Path) -> Result<()> {
         let messages = host["messages"].as_array().map(|messages| Message::list_from_json(messages));
         let Some(Ok(messages)) = messages.filter(|_| host["by"] == "chat") else {
             self.engine.close_session(session);

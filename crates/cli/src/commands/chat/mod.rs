@@ -2,30 +2,28 @@
 
 mod conversation;
 mod line;
+mod terminal;
 mod typed;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use signal_hook::consts::SIGINT;
 
 use super::facts::Facts;
+use super::interrupt::Interrupts;
 use super::prompt;
+use super::session::{self, SessionFile};
 use crate::args::ChatArgs;
 use crate::{loading, output};
 use conversation::{Conversation, Turn};
-use line::Lines;
+use line::{Lines, Next};
 use typed::Typed;
-
-/// Exit code of a script that was interrupted.
-const INTERRUPTED: u8 = 130;
 
 /// Talks until the input ends.
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let answer = &args.answer;
+    let file = answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
     let (machine, loaded) = prompt::load(answer, loading::find(&args.model)?)?;
     prompt::check_template(&loaded)?;
     if loaded.template.is_none() {
@@ -45,36 +43,36 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
             machine.isa()
         ));
     }
-    let mut conversation = Conversation::new(answer, loaded)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    signal_hook::flag::register(SIGINT, Arc::clone(&interrupted))?;
-    let ended = talk(&mut conversation, &mut lines, &interrupted);
+    let mut conversation = Conversation::new(answer, loaded, file)?;
+    let mut interrupts = Interrupts::listen()?;
+    let ended = talk(&mut conversation, &mut lines, &mut interrupts);
     // Whatever ended the conversation, what was said is kept.
-    if let Some(path) = &answer.session {
-        conversation.save(path)?;
-    }
+    conversation.save_own()?;
     if answer.facts {
         output::note(&facts.line(&conversation.stats()).to_string());
     }
-    ended
+    let Some(code) = interrupts.code() else { return ended.map(|()| ExitCode::SUCCESS) };
+    if let Err(error) = ended {
+        output::failure(&error);
+    }
+    // The engine may still be deep in a forward, and nobody waits for that.
+    std::process::exit(code.into())
 }
 
-fn talk(
-    conversation: &mut Conversation<'_>,
-    lines: &mut Lines,
-    interrupted: &AtomicBool,
-) -> Result<ExitCode> {
-    while let Some(text) = lines.next()? {
-        interrupted.store(false, Ordering::Relaxed);
-        let done = match Typed::parse(&text) {
+fn talk(conversation: &mut Conversation<'_>, lines: &mut Lines, interrupts: &mut Interrupts) -> Result<()> {
+    while let Next::Input(input) = lines.next(interrupts)? {
+        let done = match Typed::parse(input) {
             Ok(Typed::Nothing) => continue,
             Ok(Typed::Exit) => break,
-            Ok(typed) => carry_out(conversation, typed, interrupted),
+            Ok(typed) => carry_out(conversation, typed, lines.is_terminal(), interrupts),
             Err(error) => Err(error),
         };
         match done {
-            Ok(Some(Turn::Interrupted)) if lines.is_terminal() => output::note("(stopped)"),
-            Ok(Some(Turn::Interrupted)) => return Ok(INTERRUPTED.into()),
+            // A person has stopped one answer and goes on; to a script it was meant as a whole.
+            Ok(Some(Turn::Interrupted)) if lines.is_terminal() && interrupts.take_ctrl_c() => {
+                output::note("(stopped)");
+            }
+            Ok(Some(Turn::Interrupted)) => break,
             Ok(_) => {}
             // A person reads what was wrong and types something else; a script cannot.
             Err(error) if lines.is_terminal() && !conversation.engine_has_stopped() => {
@@ -83,17 +81,18 @@ fn talk(
             Err(error) => return Err(error),
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn carry_out(
     conversation: &mut Conversation<'_>,
     typed: Typed,
-    interrupted: &AtomicBool,
+    is_terminal: bool,
+    interrupts: &mut Interrupts,
 ) -> Result<Option<Turn>> {
     match typed {
-        Typed::Message(text) => return conversation.say(&text, interrupted).map(Some),
-        Typed::Again => return conversation.answer_again(interrupted).map(Some),
+        Typed::Message(text) => return conversation.say(&text, is_terminal, interrupts).map(Some),
+        Typed::Again => return conversation.answer_again(is_terminal, interrupts).map(Some),
         Typed::Clear => conversation.clear()?,
         Typed::System(text) => conversation.set_system(&text),
         Typed::Save(path) => {

@@ -2,13 +2,15 @@
 
 use anyhow::{Result, bail};
 
+use super::line::Input;
+
 /// What can be typed beside messages.
 pub(super) const HELP: &str = "\
 /clear         forget the conversation, but not the system message
 /regen         answer the last message again
 /system TEXT   set the system message; without TEXT, none
 /save FILE     save the conversation with its cached rows
-/load FILE     go on with a saved one
+/load FILE     go on with a saved one; with --session that file is saved at the end
 /stats         show what is in the cache
 /exit          end; so does Ctrl-D
 \"\"\"            begins and ends a message of several lines
@@ -32,11 +34,13 @@ pub(super) enum Typed {
 impl Typed {
     /// # Errors
     /// An unknown command, or one without the words that it needs or with words that it does not take.
-    pub(super) fn parse(text: &str) -> Result<Typed> {
-        if text.trim().is_empty() {
-            return Ok(Typed::Nothing);
-        }
-        let Some(command) = text.strip_prefix('/') else { return Ok(Typed::Message(text.to_owned())) };
+    pub(super) fn parse(input: Input) -> Result<Typed> {
+        let text = match input {
+            Input::Line(text) | Input::Quoted(text) if text.trim().is_empty() => return Ok(Typed::Nothing),
+            Input::Quoted(text) => return Ok(Typed::Message(text)),
+            Input::Line(text) => text,
+        };
+        let Some(command) = text.strip_prefix('/') else { return Ok(Typed::Message(text)) };
         if command.starts_with('/') {
             return Ok(Typed::Message(command.to_owned()));
         }
@@ -66,19 +70,23 @@ mod tests {
 
     #[test]
     fn lines_are_messages_or_commands() {
-        let parse = |text| Typed::parse(text).unwrap();
+        let line = |text: &str| Typed::parse(Input::Line(text.to_owned()));
+        let parse = |text| line(text).unwrap();
         assert_eq!(parse("  "), Typed::Nothing);
         assert_eq!(parse(" hello /clear"), Typed::Message(" hello /clear".to_owned()));
         assert_eq!(parse("//etc is a folder"), Typed::Message("/etc is a folder".to_owned()));
         assert_eq!(parse("/save  a b.session "), Typed::Save("a b.session".to_owned()));
         assert_eq!(parse("/system"), Typed::System(String::new()));
         assert_eq!(parse("/quit"), Typed::Exit);
+        let quoted = |text: &str| Typed::parse(Input::Quoted(text.to_owned())).unwrap();
+        assert_eq!(quoted("/quit"), Typed::Message("/quit".to_owned()));
+        assert_eq!(quoted(" \n"), Typed::Nothing);
         for (text, words) in [
             ("/nope", "there is no command /nope"),
             ("/save", "/save needs the name of a file"),
             ("/clear all", "/clear takes nothing after it"),
         ] {
-            let error = Typed::parse(text).unwrap_err().to_string();
+            let error = line(text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

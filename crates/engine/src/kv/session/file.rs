@@ -9,7 +9,7 @@ use minfer_graph::backend::KvArena;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::header::Header;
-use super::save::{FRONT, MAGIC, SUM};
+use super::save::{FRONT, MAGIC, SUM, open_regular};
 use super::{
     Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places, row_bytes,
 };
@@ -33,11 +33,8 @@ impl SessionFile {
     /// # Errors
     /// It cannot be read, is no session file, of another version, truncated, damaged, or followed by more bytes.
     pub fn open(path: &Path) -> Result<SessionFile, SessionError> {
-        let mut file = File::open(path).map_err(SessionError::io("opening it"))?;
+        let mut file = open_regular(path)?;
         let metadata = file.metadata().map_err(SessionError::io("opening it"))?;
-        if !metadata.is_file() {
-            return Err(SessionError::Foreign);
-        }
         let front = Front::read(&mut file, metadata.len())?;
         let mut sum = Xxh3::new();
         sum.update(&front.bytes);

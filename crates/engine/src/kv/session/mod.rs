@@ -24,7 +24,7 @@ use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
 
 pub use file::SessionFile;
-pub use save::{RowSource, save};
+pub use save::{RowSource, check_target, save};
 
 use super::restore::{Shape, ShapeRun};
 
@@ -124,6 +124,12 @@ pub enum SessionError {
     /// Another kind of file.
     #[error("it is not a session file")]
     Foreign,
+    /// A folder has the name.
+    #[error("it is a folder")]
+    Folder,
+    /// A device, a pipe or a socket has the name.
+    #[error("it is not a regular file")]
+    NotRegular,
     /// A version that this build does not read.
     #[error("it is of version {found}, this build reads version {SESSION_VERSION}")]
     Version {

@@ -1,7 +1,7 @@
 //! Writing a session file.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ impl RowSource {
 /// Writes sequences with their rows; returns the file's length. Rows go from the arena to the file one layer at a time.
 ///
 /// # Errors
-/// The file cannot be written: what was there before is untouched.
+/// The file cannot be written, or what has the name is [no session file](check_target): what was there before is untouched.
 pub fn save(
     path: &Path,
     identity: SessionIdentity,
@@ -59,6 +59,25 @@ pub fn save(
     sequences: &[RowSource],
 ) -> Result<u64, SessionError> {
     let path = behind_links(path);
+    let (temporary, folder) = beside(&path)?;
+    let length = write_all(&temporary, identity, arena, sequences)?;
+    // Once more: it may have come while rows were written.
+    check_name(&path)?;
+    persist(temporary, &path, folder)?;
+    Ok(length)
+}
+
+/// Whether a session can be saved to `path`: nothing has the name or a session file has, and the folder takes new files.
+///
+/// # Errors
+/// A folder, a device, a pipe, a link to nothing or another kind of file has the name, or no file can be made beside it.
+pub fn check_target(path: &Path) -> Result<(), SessionError> {
+    beside(&behind_links(path)).map(drop)
+}
+
+/// A new file in the folder of `path`, and the folder.
+fn beside(path: &Path) -> Result<(NamedTempFile, &Path), SessionError> {
+    check_name(path)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -66,10 +85,29 @@ pub fn save(
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").tempfile_in(folder);
-    let temporary = temporary.map_err(SessionError::io("creating a file beside it"))?;
-    let length = write_all(&temporary, identity, arena, sequences)?;
-    persist(temporary, &path, folder)?;
-    Ok(length)
+    Ok((temporary.map_err(SessionError::io("creating a file beside it"))?, folder))
+}
+
+/// Refuses a name that something else than a session file has.
+fn check_name(path: &Path) -> Result<(), SessionError> {
+    if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let (mut file, mut magic) = (open_regular(path)?, [0; MAGIC.len()]);
+    match file.read_exact(&mut magic) {
+        Ok(()) if magic == MAGIC => Ok(()),
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(SessionError::io("reading it")(error)),
+        _ => Err(SessionError::Foreign),
+    }
+}
+
+/// Opens a file for reading. What is no regular file is not even opened: a pipe would wait for its other end.
+pub(super) fn open_regular(path: &Path) -> Result<File, SessionError> {
+    match path.metadata().map_err(SessionError::io("opening it"))? {
+        metadata if metadata.is_dir() => Err(SessionError::Folder),
+        metadata if !metadata.is_file() => Err(SessionError::NotRegular),
+        _ => File::open(path).map_err(SessionError::io("opening it")),
+    }
 }
 
 /// The file that a symbolic link stands for, so that the link stays.

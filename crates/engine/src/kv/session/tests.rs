@@ -267,3 +267,42 @@ fn several_sequences_and_none() {
     save(&path, IDENTITY, &*arena, &[]).unwrap();
     assert!(SessionFile::open(&path).unwrap().sequences().is_empty());
 }
+
+/// What somebody else's name stands for is as it was, whatever it is.
+#[cfg(unix)]
+#[test]
+fn only_session_files_are_replaced() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("notes.txt"), "mine, and longer than the magic").unwrap();
+    fs::write(at("empty"), "").unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    symlink(at("nothing"), at("dangling")).unwrap();
+    symlink("/dev/null", at("null")).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap();
+    assert!(made.success());
+    for (name, words) in [
+        ("notes.txt", "it is not a session file"),
+        ("empty", "it is not a session file"),
+        ("folder", "it is a folder"),
+        ("dangling", "opening it: No such file"),
+        ("null", "it is not a regular file"),
+        ("pipe", "it is not a regular file"),
+    ] {
+        let (arena, source) = source();
+        let told = check_target(&at(name)).unwrap_err().to_string();
+        assert!(told.starts_with(words), "{name}: {told}");
+        let refused = save(&at(name), IDENTITY, &*arena, &[source]).unwrap_err().to_string();
+        assert_eq!(refused, told, "{name}");
+        assert!(SessionFile::open(&at(name)).is_err(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(at("notes.txt")).unwrap(), "mine, and longer than the magic");
+    assert!(at("dangling").symlink_metadata().unwrap().is_symlink() && !at("nothing").exists());
+    assert!(Path::new("/dev/null").metadata().unwrap().file_type().is_char_device());
+    assert!(at("pipe").metadata().unwrap().file_type().is_fifo());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 6, "nothing is left beside them");
+    check_target(&at("new.session")).unwrap();
+    assert!(!at("new.session").exists());
+}
