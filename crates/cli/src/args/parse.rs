@@ -60,7 +60,11 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     if short_form.is_some() {
         words.insert(1, "run".into());
     }
-    let Cli { command } = Cli::from_arg_matches(&matches(&definition, &words)?)?;
+    let Cli { command } =
+        Cli::from_arg_matches(&matches(&definition, &words).map_err(|error| match &short_form {
+            Some(word) if error.kind() == ErrorKind::UnknownArgument => mistyped(error, &definition, word),
+            _ => error,
+        })?)?;
     if short_form.is_some() {
         check_order(&definition, &command)?;
     }
@@ -115,9 +119,28 @@ fn no_command(definition: &clap::Command, word: &str) -> String {
         Some(ContextValue::Strings(names)) => {
             names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
         }
-        _ => return format!("no command `{word}`"),
+        _ => match definition.get_subcommands().find(|command| has_letters(command.get_name(), word)) {
+            Some(command) => format!("`{}`", command.get_name()),
+            None => return format!("no command `{word}`"),
+        },
     };
     format!("no command `{word}`, did you mean {near}?")
+}
+
+/// Whether a word has the letters of a name in another order.
+fn has_letters(name: &str, word: &str) -> bool {
+    let sorted = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    sorted(name) == sorted(word)
+}
+
+/// Words that `run` does not take are those of another command where the first one looks like its name.
+fn mistyped(error: clap::Error, definition: &clap::Command, word: &str) -> clap::Error {
+    let text = no_command(definition, word);
+    if text.ends_with('?') { definition.clone().error(ErrorKind::InvalidSubcommand, text) } else { error }
 }
 
 /// Flags before a command would make the command's name a model.

@@ -61,9 +61,8 @@ pub(crate) struct AnswerArgs {
         value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
     )]
     pub(crate) n_predict: Option<i64>,
-    /// End before this text; may be repeated.
-    #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP",
-          value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    /// End before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be repeated.
+    #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP", value_parser = stop())]
     pub(crate) stop: Vec<String>,
     /// Never choose an end-of-generation token.
     #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = values::switch)]
@@ -90,4 +89,9 @@ pub(crate) struct AnswerArgs {
     pub(crate) model_args: ModelArgs,
     #[command(flatten)]
     pub(crate) context: ContextArgs,
+}
+
+fn stop() -> impl clap::builder::TypedValueParser<Value = String> {
+    use clap::builder::{NonEmptyStringValueParser, TypedValueParser};
+    NonEmptyStringValueParser::new().map(|text| values::unescaped(&text))
 }

@@ -27,7 +27,11 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err(wanted()),
     };
     let bytes = number * 1024f64.powi(power);
-    if bytes >= 1.0 && bytes < 2f64.powi(63) { Ok(bytes as u64) } else { Err(wanted()) }
+    match bytes {
+        1.0..9_223_372_036_854_775_808.0 => Ok(bytes as u64),
+        1.0.. => Err(format!("{text:?} is too large a size; no machine has as much")),
+        _ => Err(wanted()),
+    }
 }
 
 /// Units in which memory can be taken: from the smallest page of any system to its largest.
@@ -139,9 +143,31 @@ pub(super) fn stages(text: &str) -> Result<Stages, String> {
 pub(super) fn bias(text: &str) -> Result<(u32, f32), String> {
     let pair = text
         .split_once('=')
-        .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse().ok()?)));
-    pair.filter(|(_, bias)| *bias < f32::INFINITY)
-        .ok_or_else(|| "ID=BIAS is needed, such as 15=-1.5".to_owned())
+        .and_then(|(id, bias)| Some((id.trim().parse().ok()?, bias.trim().parse::<f32>().ok()?)));
+    match pair {
+        Some((_, bias)) if bias.is_nan() || bias == f32::INFINITY => {
+            Err(format!("a bias of {bias} has no meaning: below infinity is needed, and -inf bans the token"))
+        }
+        pair => pair.ok_or_else(|| "ID=BIAS is needed, such as 15=-1.5".to_owned()),
+    }
+}
+
+/// A text in which `\n`, `\t` and `\\` are a line end, a tab and a backslash; any other backslash is one.
+pub(super) fn unescaped(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text.chars());
+    while let Some(character) = rest.next() {
+        let escaped = match (character, rest.as_str().chars().next()) {
+            ('\\', Some('n')) => Some('\n'),
+            ('\\', Some('t')) => Some('\t'),
+            ('\\', Some('\\')) => Some('\\'),
+            _ => None,
+        };
+        if escaped.is_some() {
+            rest.next();
+        }
+        out.push(escaped.unwrap_or(character));
+    }
+    out
 }
 
 /// Key of the random draws.
@@ -263,6 +289,9 @@ mod tests {
         for text in ["", "15", "=1", "-1=1", "15=inf", "15=nan", "15=x"] {
             assert!(bias(text).is_err(), "{text}");
         }
+        assert!(bias("15=inf").unwrap_err().contains("a bias of inf has no meaning"));
+        assert!(bytes("99999999999G").unwrap_err().contains("too large"));
+        assert_eq!(unescaped(r"a\n\t\\n\x\"), "a\n\t\\n\\x\\");
         assert_eq!((seed("-1"), seed("7")), (Ok(Seed::Random), Ok(Seed::Fixed(7))));
         assert!(seed("-2").is_err() && seed("x").is_err());
     }

@@ -93,6 +93,7 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
             "completion_tokens": usage.completion,
             "total_tokens": usage.prompt + usage.completion,
             "prompt_tokens_details": {"cached_tokens": usage.cached},
+            "removed_tokens": usage.removed,
         },
         "timings": {
             "cache_n": usage.cached,

@@ -38,7 +38,7 @@ fn report(args: &DoctorArgs) -> Result<Value> {
         "memory_limit": args.context.memory_limit,
         "memory_resident": memory(resident_memory()),
         "devices": ["cpu"],
-        "models_folder": loading::cache()?.path(),
+        "models_folder": loading::cache()?.path().to_string_lossy(),
         "model": model,
     }))
 }

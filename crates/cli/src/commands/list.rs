@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use minfer::ModelFile;
 use minfer::models::ModelOptions;
-use minfer_hub::{CATALOG, CacheDir, PullTarget};
+use minfer_hub::{CATALOG, CacheDir, CachedModel, PullTarget};
 use serde_json::{Value, json};
 
 use super::show::reason;
@@ -57,11 +57,11 @@ fn listing(cache: &CacheDir) -> Result<Value> {
     let models: Vec<_> = models
         .into_iter()
         .map(|model| {
-            let not_run = not_run(&model.path);
+            let not_run = damage(&model).or_else(|| not_run(&model.path));
             json!({
                 "name": model.name,
                 "file": model.file,
-                "path": model.path,
+                "path": model.path.to_string_lossy(),
                 "files": model.files,
                 "bytes": model.bytes,
                 "not_run": not_run,
@@ -69,11 +69,23 @@ fn listing(cache: &CacheDir) -> Result<Value> {
         })
         .collect();
     Ok(json!({
-        "folder": cache.path(),
+        "folder": cache.path().to_string_lossy(),
         "models": models,
         "unfinished": unfinished,
         "available": available,
     }))
+}
+
+/// Why a file of the catalogue is not used: its size is another one.
+fn damage(model: &CachedModel) -> Option<String> {
+    let entry = minfer_hub::find_in_catalog(model.catalog?)?;
+    let differs = model.bytes != entry.bytes;
+    differs.then(|| {
+        format!(
+            "it has {} bytes and not {}: it is damaged; pull `{}` again",
+            model.bytes, entry.bytes, entry.name
+        )
+    })
 }
 
 /// Why this build does not run a file; `None` where it does. Only the header is read.
@@ -101,6 +113,6 @@ fn line(group: &str, row: &Value) -> String {
 /// Removes a model from the cache.
 pub(super) fn remove(args: &RmArgs) -> Result<()> {
     let freed = minfer_hub::remove(&args.name, &loading::cache()?)?;
-    output::note(&format!("removed {}, {} freed", args.name, output::bytes(freed)));
+    output::note(&output::one_line(&format!("removed {}, {} freed", args.name, output::bytes(freed))));
     Ok(())
 }

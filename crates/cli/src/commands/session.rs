@@ -57,8 +57,7 @@ impl SessionFile {
 
     /// Whether a path leads to it.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        path == self.path
-            || path.canonicalize().is_ok_and(|path| self.path.canonicalize().is_ok_and(|own| own == path))
+        path == self.path || real(path).is_some_and(|path| real(&self.path) == Some(path))
     }
 
     /// The conversation in it with what was saved beside it; `None` where there is no such file yet.
@@ -95,6 +94,12 @@ impl SessionFile {
         self.seen = Stamp::of(&self.path);
         Ok(bytes)
     }
+}
+
+/// Where a path leads to, whether or not there is a file yet.
+fn real(path: &Path) -> Option<PathBuf> {
+    let folder = || path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    path.canonicalize().ok().or_else(|| Some(folder().canonicalize().ok()?.join(path.file_name()?)))
 }
 
 /// The conversation in a file with what was saved beside it. `flag` is how the file was named.

@@ -58,7 +58,7 @@ pub(super) fn reason(error: &LoadError, path: &Path) -> String {
 
 fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, String>) -> Result<()> {
     let gguf = file.gguf();
-    writeln!(out, "{}", file.path().display())?;
+    writeln!(out, "{}", output::one_line(&file.path().to_string_lossy()))?;
     writeln!(
         out,
         "  GGUF version {}, {}, {} tensors",
@@ -119,7 +119,7 @@ fn kv_estimates(model: &Model) -> String {
 /// A file as JSON.
 #[derive(Serialize)]
 struct Described<'a> {
-    path: &'a Path,
+    path: std::borrow::Cow<'a, str>,
     version: u32,
     bytes: u64,
     parts: Vec<serde_json::Value>,
@@ -142,7 +142,7 @@ fn described<'a>(file: &'a ModelFile, model: &'a Result<Model, String>) -> Descr
     let parts = gguf
         .parts()
         .iter()
-        .map(|part| json!({"path": part.path(), "bytes": part.total_bytes(), "tensors": part.n_tensors()}));
+        .map(|part| json!({"path": part.path().map(Path::to_string_lossy), "bytes": part.total_bytes(), "tensors": part.n_tensors()}));
     let summary = model.as_ref().ok().map(|model| {
         json!({
             "name": model.name,
@@ -156,7 +156,7 @@ fn described<'a>(file: &'a ModelFile, model: &'a Result<Model, String>) -> Descr
         })
     });
     Described {
-        path: file.path(),
+        path: file.path().to_string_lossy(),
         version: gguf.version(),
         bytes: gguf.total_bytes(),
         parts: parts.collect(),

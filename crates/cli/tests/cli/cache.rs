@@ -85,6 +85,43 @@ fn a_split_model_is_listed_shown_and_removed_whole() {
 }
 
 #[test]
+fn a_file_of_the_catalogue_with_another_size_is_damaged() {
+    let place = filled();
+    place.write("models/smollm2-135m-instruct-q4_1.gguf", Family::Llama.model().to_bytes());
+    let text = place.minfer(&["list"]).stdout();
+    let line = text.lines().find(|line| line.starts_with("smollm2")).expect("listed");
+    has(line, &["[cannot run: ", "bytes and not 98362432: it is damaged; pull `smollm2` again"]);
+    has(&place.minfer(&["run", "smollm2", "p"]).failure(), &["it is damaged; pull `smollm2` again"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn names_of_any_bytes_are_shown() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::new();
+    let folder = place.path("").join(OsStr::from_bytes(b"d\xff"));
+    std::fs::create_dir(&folder).expect("made");
+    synthetic::write(Family::Llama, folder.join("mine.gguf")).expect("written");
+    for words in [
+        &["list"][..],
+        &["list", "--json"],
+        &["show", "mine"],
+        &["show", "mine", "--json"],
+        &["doctor", "--json"],
+    ] {
+        let mut run = place.minfer(words);
+        run.command.env("MINFER_MODELS", &folder);
+        has(&run.stdout(), &["d\u{fffd}"]);
+    }
+    std::fs::write(folder.join("a\u{1b}[31m.gguf"), "x").expect("written");
+    let mut run = place.minfer(&["rm", "a\u{1b}[31m"]);
+    run.command.env("MINFER_MODELS", &folder);
+    has(&run.both().1, &["removed a\\u{1b}[31m, "]);
+}
+
+#[test]
 fn paths_are_no_names_to_pull() {
     let place = Place::with(Family::Llama);
     for (name, words) in [

@@ -153,12 +153,34 @@ fn a_context_shift_goes_on_where_the_context_ends() {
     let typed = "one there the thing\n".repeat(12);
     let flags = ["-c", "96", "--system", "be brief", "--facts"];
     let refused = chat(&place, &flags, &typed).last_error();
-    assert!(refused.contains("no room in a context of 96 tokens"), "{refused}");
+    assert!(refused.contains("no room in a context of 96 tokens; -c gives a larger one"), "{refused}");
+    assert!(refused.contains("--context-shift"), "{refused}");
+    let (_, cut) = place
+        .minfer(&[
+            "chat",
+            "tiny.gguf",
+            "--ignore-eos",
+            "--temp",
+            "0",
+            "--chat-template",
+            TEMPLATE,
+            "-c",
+            "32",
+        ])
+        .stdin("one\n")
+        .both();
+    assert!(cut.contains("the context of 32 tokens is full: -c N"), "{cut}");
+    let (_, whole) = chat(&place, &["-c", "64"], "one\n").both();
+    assert_eq!(whole, "");
     let (_, stderr) = chat(&place, &[&flags[..], &["--context-shift"]].concat(), &typed).both();
     let turns = turns(&stderr);
     assert_eq!(turns.len(), 12);
     let last = turns.last().unwrap();
     assert!(last["removed_tokens"].as_u64().unwrap() > 0, "{last}");
+    for pair in turns.windows(2) {
+        let rows = pair[0]["cache_tokens"].as_u64().unwrap();
+        assert!(pair[1]["reused_tokens"].as_u64().unwrap() <= rows, "{pair:?}");
+    }
     let most = turns[1]["fed_tokens"].as_u64().unwrap() + 8;
     assert!(turns.iter().skip(1).all(|turn| turn["fed_tokens"].as_u64().unwrap() <= most), "{turns:?}");
     // Without -n an answer ends all the same.
@@ -169,5 +191,6 @@ fn a_context_shift_goes_on_where_the_context_ends() {
     let error = chat(&learned, &["--context-shift"], "one\n").last_error();
     assert!(error.contains("--context-shift has no place here"), "{error}");
     let error = chat(&place, &["-c", "32", "--context-shift", "--keep", "32"], "one\n").last_error();
+    assert!(error.starts_with("--keep: "), "{error}");
     assert!(error.contains("32 tokens that are never forgotten leave no room"), "{error}");
 }

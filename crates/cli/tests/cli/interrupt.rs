@@ -223,7 +223,7 @@ fn nohup_keeps_a_conversation_when_its_terminal_goes() {
     let place = Place::with(Family::Llama);
     let line = format!(
         "trap '' HUP; exec \"$0\" {} 4",
-        CHAT[..7].join(" ").replace("{{ messages[-1].content }}", "chatml")
+        CHAT.join(" ").replace("{{ messages[-1].content }}", "chatml")
     );
     let mut run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
     let mut child = run

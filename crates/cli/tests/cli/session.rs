@@ -97,7 +97,7 @@ fn a_folder_that_takes_no_file_is_found_out_before_a_model_is() {
         let refusal = place.minfer(&[command, &["--session", "no/such/a.session"]].concat()).failure();
         has(&refusal, &["the conversation cannot be saved to no/such/a.session", "No such file"]);
         let refusal = place.minfer(&[command, &["--session", "a.session"]].concat()).failure();
-        has(&refusal, &["no such file: none.gguf"]);
+        has(&refusal, &["no model `none.gguf`"]);
     }
     assert_eq!(fs::read_dir(place.path("")).expect("a folder").count(), 0, "nothing is left behind");
 }

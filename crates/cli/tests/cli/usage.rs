@@ -135,5 +135,7 @@ fn a_word_that_is_neither_command_nor_model_brings_both() {
     let place = Place::new();
     let refusal = place.minfer(&["benhc"]).failure();
     has(&refusal, &["no command `benhc`", "did you mean `bench`", "no model `benhc`", "smollm2"]);
+    has(&place.minfer(&["rnu", "smollm2", "hi"]).usage(), &["no command `rnu`, did you mean `run`?"]);
+    has(&place.minfer(&["smollm2", "hi", "there"]).usage(), &["unexpected argument 'there' found"]);
     has(&place.minfer(&["smolm2", "hi"]).failure(), &["no command `smolm2`", "did you mean `smollm2`?"]);
 }
