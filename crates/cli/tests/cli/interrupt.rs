@@ -101,7 +101,8 @@ fn an_interrupted_answer_is_saved() {
     let place = Place::with(Family::Llama);
     let length = || std::fs::metadata(place.path("a.session")).expect("saved").len();
     for (name, code) in [("-INT", 130), ("-TERM", 143)] {
-        let words = [&SESSION[..], &["64", "--context-shift", "--keep", "4"]].concat();
+        // Far more room than the answer fills until then, so that nothing is forgotten.
+        let words = [&SESSION[..], &STRETCH[1..]].concat();
         place.minfer(&[&words[..], &["-n", "0"]].concat()).stdout();
         let prompt_alone = length();
         let mut child = start(&place, &[&words[..], &["-n", "-1"]].concat());
@@ -114,7 +115,7 @@ fn an_interrupted_answer_is_saved() {
         let again = |flags: &[&str]| {
             let words =
                 ["run", "tiny.gguf", prompt, "--raw", "--temp", "0", "-n", "4", "--ignore-eos", "--json"];
-            place.minfer(&[&words, flags].concat()).json()
+            place.minfer(&[&words, &STRETCH[..], flags].concat()).json()
         };
         let saved = again(&["--session", "a.session"]);
         assert!(saved["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64() > Some(0), "{saved}");
