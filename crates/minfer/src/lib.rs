@@ -15,6 +15,8 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! `examples/answer.rs` goes on from there to an answer.
 #![forbid(unsafe_code)]
 
 mod budget;

@@ -44,7 +44,7 @@ impl SessionFile {
     /// The name is one of something else than a session file, or the folder takes no files.
     pub(super) fn new(path: &Path, flag: &'static str) -> Result<SessionFile> {
         check_target(path).map_err(|error| match error {
-            error @ SessionError::Io { .. } => not_saved(path, &error),
+            error @ (SessionError::Io { .. } | SessionError::NoFolder(_)) => not_saved(path, &error),
             error => not_used(flag, path, &error),
         })?;
         Ok(SessionFile { path: path.to_owned(), flag, seen: None })

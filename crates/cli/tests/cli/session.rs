@@ -95,7 +95,10 @@ fn a_folder_that_takes_no_file_is_found_out_before_a_model_is() {
     let place = Place::new();
     for command in [&["run", "none.gguf", "p"][..], &["chat", "none.gguf"]] {
         let refusal = place.minfer(&[command, &["--session", "no/such/a.session"]].concat()).failure();
-        has(&refusal, &["the conversation cannot be saved to no/such/a.session", "No such file"]);
+        has(
+            &refusal,
+            &["the conversation cannot be saved to no/such/a.session: the folder no/such does not exist"],
+        );
         let refusal = place.minfer(&[command, &["--session", "a.session"]].concat()).failure();
         has(&refusal, &["no model `none.gguf`"]);
     }

@@ -110,7 +110,7 @@ impl Worker {
         let Some(kv) = kept else { return self.start(sequence) };
         let session = self.sessions.get_mut(&id).expect("a conversation");
         sequence.history.adopt(&session.history, shared);
-        self.counts.reused_tokens += u64::from(shared);
+        self.counts.reused_tokens += u64::from(shared - removed);
         sequence.admit(kv, shared);
         Ok(())
     }

@@ -19,6 +19,7 @@ mod header;
 mod save;
 
 use std::ops::Range;
+use std::path::PathBuf;
 
 use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
@@ -127,6 +128,9 @@ pub enum SessionError {
     /// A folder has the name.
     #[error("it is a folder")]
     Folder,
+    /// Its folder is not there.
+    #[error("the folder {} does not exist", .0.display())]
+    NoFolder(PathBuf),
     /// A device, a pipe or a socket has the name.
     #[error("it is not a regular file")]
     NotRegular,

@@ -82,9 +82,14 @@ fn beside(path: &Path) -> Result<(NamedTempFile, &Path), SessionError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
+    if !folder.is_dir() {
+        return Err(SessionError::NoFolder(folder.to_owned()));
+    }
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").tempfile_in(folder);
+    // The error as it comes names the temporary file, which is nobody's.
+    let temporary = temporary.map_err(|error| std::io::Error::from(error.kind()));
     Ok((temporary.map_err(SessionError::io("creating a file beside it"))?, folder))
 }
 
