@@ -138,8 +138,8 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "kv: a preempted sequence that has forgotten is computed again",
         file: "crates/engine/src/worker/room.rs",
-        line: "        let kv = sequence.kv();\n        if sequence.history.removed().is_empty() {",
-        broken: "        let kv = sequence.kv();\n        if sequence.fed > 0 {",
+        line: "let recomputable = |other: &usize| self.running[*other].history.removed().is_empty();",
+        broken: "let recomputable = |other: &usize| self.running[*other].fed > 0;",
         test: &["--package", "minfer-engine", "--lib", "worker"],
     },
     Mutation {
