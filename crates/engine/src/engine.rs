@@ -276,7 +276,8 @@ fn serve(mut worker: Worker, commands: &Receiver<Command>) {
     worker.settle();
 }
 
-/// Takes what clients have sent, waiting for it while there is nothing to do, not even moves of rows. Tells whether the handle is still there.
+/// Takes what clients have sent, waiting for it while there is nothing to do, not even moves of rows. Tells whether the handle is
+/// still there.
 fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
     loop {
         let command = if worker.has_work() || worker.tidy_idle() {

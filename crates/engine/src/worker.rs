@@ -412,4 +412,6 @@ mod session_tests;
 #[cfg(test)]
 mod sharing_tests;
 #[cfg(test)]
+mod swap_tests;
+#[cfg(test)]
 mod tests;

@@ -5,9 +5,11 @@ mod control_group;
 use std::fs;
 use std::path::Path;
 
+use minfer_text::TEMPLATE_STACK_BYTES;
+
 /// Addresses that a process needs beside what is leased, at most: the deep stack that a chat template runs on, stacks of other
 /// threads, the allocator's own.
-const OTHER_ADDRESSES: u64 = (512 + 128) << 20;
+const OTHER_ADDRESSES: u64 = TEMPLATE_STACK_BYTES as u64 + (128 << 20);
 
 /// The operating system did not say how much memory there is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

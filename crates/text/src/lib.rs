@@ -31,7 +31,8 @@ mod tokenizer;
 
 pub use stream::{StopError, StopMatcher, StreamDelta, TextStream, Utf8Stream};
 pub use template::{
-    BUILTIN_TEMPLATES, ChatTemplate, Message, RenderInput, TemplateError, builtin_template, encode_chat,
+    BUILTIN_TEMPLATES, ChatTemplate, Message, RenderInput, TEMPLATE_STACK_BYTES, TemplateError,
+    builtin_template, encode_chat,
 };
 pub use tokenizer::{
     Alphabet, DecodeOptions, EncodeError, EncodeOptions, PRE_TOKENIZERS, PreTokenizerInfo, TOKENIZER_MODELS,

@@ -11,6 +11,7 @@ use super::rope::Rotation;
 use crate::arch::{Isa, Kernel, LANES, Simd};
 use crate::arena::KvCells;
 use crate::math::load_padded;
+use crate::quantise::BLOCK;
 use crate::threads::{Rows, SharedSlice};
 
 /// Most elements of a K or V head.
@@ -212,15 +213,15 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Writes rows as encoded blocks of 32 dims.
+    /// Writes rows as encoded blocks.
     #[inline(always)]
     fn put_blocks<const B: usize>(
         &self,
         rows: &[[f32; MOST_DIMS]],
-        encode: impl Fn(&[f32; 32], &mut [u8; B]),
+        encode: impl Fn(&[f32; BLOCK], &mut [u8; B]),
     ) {
-        let blocks = self.dim / 32;
-        let mut encoded = [[[0; B]; MOST_DIMS / 32]; RUN];
+        let blocks = self.dim / BLOCK;
+        let mut encoded = [[[0; B]; MOST_DIMS / BLOCK]; RUN];
         for (row, encoded) in rows.iter().zip(&mut encoded) {
             for (values, block) in row.as_chunks().0.iter().zip(encoded).take(blocks) {
                 encode(values, block);
@@ -238,7 +239,7 @@ impl<'a> Place<'a> {
             return;
         };
         let words_of_block = (B - 2) / 4;
-        let (mut words, mut scales) = ([[0u32; MOST_DIMS / 4]; RUN], [[0u16; MOST_DIMS / 32]; RUN]);
+        let (mut words, mut scales) = ([[0u32; MOST_DIMS / 4]; RUN], [[0u16; MOST_DIMS / BLOCK]; RUN]);
         for (index, row) in encoded.iter().enumerate() {
             for (block, bytes) in row[..blocks].iter().enumerate() {
                 scales[index][block] = u16::from_le_bytes([bytes[0], bytes[1]]);

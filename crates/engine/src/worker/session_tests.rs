@@ -1,22 +1,20 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use minfer_graph::NullBackend;
 
 use super::*;
+use crate::EngineConfig;
 use crate::event::{FinishReason, Usage};
 use crate::kv::session::SessionError;
 use crate::request::{ContextShift, Request};
-use crate::session::{Rows, SessionId, SessionInfo};
+use crate::session::{Rows, SessionId};
 use crate::test_model::{Answer, Bench, Shape, eloquent, greedy};
-use crate::{EngineConfig, HostLease, HostMemory};
 
-const ID: SessionId = SessionId(1);
+pub(super) const ID: SessionId = SessionId(1);
 const KEEP: u32 = 5;
 
 /// A context of `n_ctx` tokens and so many blocks of 16 positions.
-fn bench(n_ctx: usize, blocks: u32) -> Bench {
+pub(super) fn bench(n_ctx: usize, blocks: u32) -> Bench {
     let mut bench = bench_on(&eloquent(), n_ctx, blocks);
     bench.worker.open_session(ID, None);
     bench
@@ -36,16 +34,16 @@ fn bench_on(backend: &NullBackend, n_ctx: usize, blocks: u32) -> Bench {
 }
 
 /// A request of a conversation for a few tokens, which never ends early.
-fn turn(prompt: &[u32], tokens: u32) -> Request {
+pub(super) fn turn(prompt: &[u32], tokens: u32) -> Request {
     Request { session: Some(ID), max_tokens: Some(tokens), ignore_eos: true, ..greedy(prompt) }
 }
 
-fn shifting(request: Request) -> Request {
+pub(super) fn shifting(request: Request) -> Request {
     Request { context_shift: Some(ContextShift { keep: KEEP }), ..request }
 }
 
 /// The same tokens asked for alone, in a store of its own.
-fn alone(prompt: &[u32], tokens: u32) -> Vec<u32> {
+pub(super) fn alone(prompt: &[u32], tokens: u32) -> Vec<u32> {
     let request = Request { session: None, ..turn(prompt, tokens) };
     bench_on(&eloquent(), 2048, 256).answer(request).ids()
 }
@@ -356,83 +354,6 @@ fn chunks_do_not_choose_what_is_forgotten() {
     assert_eq!(answers[0], answers[2]);
 }
 
-/// A host with room for so many bytes, and the bytes that are leased of it.
-fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
-    struct Lease(Arc<AtomicU64>, u64);
-    impl Drop for Lease {
-        fn drop(&mut self) {
-            self.0.fetch_sub(self.1, Ordering::Relaxed);
-        }
-    }
-    let leased = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&leased);
-    let lend = move |bytes| {
-        if count.load(Ordering::Relaxed) + bytes > most {
-            return None;
-        }
-        count.fetch_add(bytes, Ordering::Relaxed);
-        Some(Box::new(Lease(Arc::clone(&count), bytes)) as HostLease)
-    };
-    (HostMemory::new(lend), leased)
-}
-
-/// Rows leave the cache only where the host has room for them. Otherwise others wait, and where all do, the youngest forgets, or
-/// ends early: no request fails, and the oldest says what it says alone.
-#[test]
-fn shifted_sequences_wait_where_the_host_has_no_room() {
-    let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
-    let expected: Vec<_> = (1..4).map(|seed| bench(64, 64).answer(long(seed)).ids()).collect();
-    let mut swaps = [0, 0];
-    for (kind, most) in [0, u64::MAX].into_iter().enumerate() {
-        for blocks in 7..16 {
-            let mut tight = bench(64, blocks);
-            let (host, leased) = host(most);
-            tight.worker.host = host;
-            let events: Vec<_> = (1..4).map(|seed| tight.submit(long(seed)).unwrap().1).collect();
-            let mut peak = 0;
-            while tight.worker.has_work() && tight.worker.step() {
-                peak = peak.max(leased.load(Ordering::Relaxed));
-            }
-            let answers: Vec<_> = events.iter().map(Answer::of).collect();
-            assert_eq!(answers[0].ids(), expected[0], "{blocks} blocks");
-            assert!(answers.iter().all(|answer| answer.finished().reason == FinishReason::Length));
-            let whole = answers.iter().filter(|answer| answer.ids().len() == 400).count();
-            // A sequence that forgets has two blocks at least, and one that never had to has six.
-            assert!(whole == 3 || most == 0 && blocks < 6 + 2 + 2, "{blocks} blocks, {whole} of 3");
-            if most > 0 {
-                assert!(answers.iter().map(Answer::ids).eq(expected.iter().cloned()), "{blocks} blocks");
-            }
-            swaps[kind] += tight.stats().swaps;
-            assert_eq!((peak > 0, leased.load(Ordering::Relaxed)), (tight.stats().swaps > 0, 0));
-            tight.assert_idle();
-        }
-    }
-    assert!(swaps[0] == 0 && swaps[1] > 0, "{swaps:?}");
-}
-
-/// An idle conversation that has no other place for its rows keeps them while somebody else can give theirs, and loses them to a
-/// request that could not go on otherwise.
-#[test]
-fn an_idle_conversation_without_another_place_is_computed_again() {
-    let mut bench = bench(64, 6);
-    (bench.worker.host, _) = host(0);
-    let mut tokens: Vec<u32> = (10..40).collect();
-    tokens.extend(bench.answer(shifting(turn(&tokens, 60))).ids());
-    let kept = bench.worker.session_info(ID).unwrap();
-    assert!(kept.removed > 0);
-    let small = Request { session: None, ..turn(&[3; 10], 4) };
-    assert_eq!(bench.answer(small).ids(), alone(&[3; 10], 4));
-    assert_eq!(bench.worker.session_info(ID).unwrap(), kept);
-    let large = Request { session: None, ..turn(&[3; 40], 8) };
-    assert_eq!(bench.answer(large).ids(), alone(&[3; 40], 8));
-    let forgotten = SessionInfo { rows: 0, removed: 0, ..kept };
-    assert_eq!((bench.worker.session_info(ID).unwrap(), bench.stats().swaps), (forgotten, 0));
-    tokens.truncate(40);
-    assert_eq!(bench.answer(turn(&tokens, 5)).ids(), alone(&tokens, 5));
-    bench.worker.close_session(ID);
-    bench.assert_idle();
-}
-
 #[test]
 fn a_saved_conversation_goes_on_elsewhere_as_if_it_had_never_stopped() {
     let folder = tempfile::tempdir().unwrap();
@@ -494,40 +415,6 @@ fn a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
     let (_, short) = bench.submit(Request { session: None, ..turn(&[2; 3], 1) }).unwrap();
     (0..3).for_each(|_| assert!(bench.worker.step()));
     assert!(matches!(Answer::of(&short).last(), Event::Finished(_)));
-}
-
-#[test]
-fn requests_that_begin_alike_compute_their_beginning_once() {
-    let config = EngineConfig { n_slots: 8, n_batch: 16, queue: 20, ..Shape::default().config };
-    let mut bench = Bench::new(&eloquent(), Shape { config, ..Shape::default() });
-    let system: Vec<u32> = (10..80).collect();
-    let prompts: Vec<Vec<u32>> =
-        (0..8).map(|user| system.iter().copied().chain([200 + user, 7, 8]).collect()).collect();
-    let request = |prompt: &[u32]| Request { session: None, ..turn(prompt, 4) };
-    let events: Vec<_> = prompts.iter().map(|prompt| bench.submit(request(prompt)).unwrap().1).collect();
-    let mut most_shared = 0;
-    while bench.worker.has_work() && bench.worker.step() {
-        most_shared = most_shared.max(bench.stats().kv.blocks_shared);
-    }
-    for (prompt, events) in prompts.iter().zip(&events) {
-        assert_eq!(Answer::of(events).ids(), alone(prompt, 4));
-    }
-    // The whole beginning once, then for each request its own three tokens and three of the four that it generates.
-    assert_eq!(bench.stats().tokens_fed, 70 + 8 * (3 + 3));
-    assert_eq!(bench.stats().reused_tokens, 7 * 70);
-    assert!(most_shared >= 2 * 4, "four whole blocks of two groups: {most_shared}");
-    // Later requests find it too, those of another salt do not.
-    let again = bench.answer(request(&prompts[3]));
-    assert_eq!(again.finished().usage.cached, 72);
-    let salted = bench.answer(Request { salt: Some(1), ..request(&prompts[3]) });
-    assert_eq!((salted.finished().usage.cached, salted.ids()), (0, again.ids()));
-    let alone = bench.answer(Request { reuse: false, ..request(&prompts[3]) });
-    assert_eq!((alone.finished().usage.cached, alone.ids()), (0, again.ids()));
-    // Nor do rows of a salt get out of it where it did not look for any itself.
-    let secret: Vec<u32> = (100..160).collect();
-    bench.answer(Request { reuse: false, salt: Some(2), ..request(&secret) });
-    assert_eq!(bench.answer(request(&secret)).finished().usage.cached, 0);
-    bench.assert_idle();
 }
 
 #[test]

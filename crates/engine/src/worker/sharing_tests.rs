@@ -1,3 +1,4 @@
+use super::session_tests::alone;
 use crate::event::Event;
 use crate::request::Request;
 use crate::session::SessionId;
@@ -79,4 +80,37 @@ fn a_conversation_takes_requests_of_its_own_salt_alone() {
     let tokens = bench.worker.session_info(ID).unwrap().tokens;
     refused(bench.answer(turn(&tokens, Some(7))));
     assert_eq!(bench.answer(turn(&tokens, Some(9))).finished().usage.cached, tokens.len() as u32 - 1);
+}
+
+#[test]
+fn requests_that_begin_alike_compute_their_beginning_once() {
+    let mut bench = bench();
+    let system: Vec<u32> = (10..80).collect();
+    let prompts: Vec<Vec<u32>> =
+        (0..8).map(|user| system.iter().copied().chain([200 + user, 7, 8]).collect()).collect();
+    let request = |prompt: &[u32]| Request { session: None, ..turn(prompt, None) };
+    let events: Vec<_> = prompts.iter().map(|prompt| bench.submit(request(prompt)).unwrap().1).collect();
+    let mut most_shared = 0;
+    while bench.worker.has_work() && bench.worker.step() {
+        most_shared = most_shared.max(bench.stats().kv.blocks_shared);
+    }
+    for (prompt, events) in prompts.iter().zip(&events) {
+        assert_eq!(Answer::of(events).ids(), alone(prompt, 4));
+    }
+    // The whole beginning once, then for each request its own three tokens and three of the four that it generates.
+    assert_eq!(bench.stats().tokens_fed, 70 + 8 * (3 + 3));
+    assert_eq!(bench.stats().reused_tokens, 7 * 70);
+    assert!(most_shared >= 2 * 4, "four whole blocks of two groups: {most_shared}");
+    // Later requests find it too, those of another salt do not.
+    let again = bench.answer(request(&prompts[3]));
+    assert_eq!(again.finished().usage.cached, 72);
+    let salted = bench.answer(Request { salt: Some(1), ..request(&prompts[3]) });
+    assert_eq!((salted.finished().usage.cached, salted.ids()), (0, again.ids()));
+    let alone = bench.answer(Request { reuse: false, ..request(&prompts[3]) });
+    assert_eq!((alone.finished().usage.cached, alone.ids()), (0, again.ids()));
+    // Nor do rows of a salt get out of it where it did not look for any itself.
+    let secret: Vec<u32> = (100..160).collect();
+    bench.answer(Request { reuse: false, salt: Some(2), ..request(&secret) });
+    assert_eq!(bench.answer(request(&secret)).finished().usage.cached, 0);
+    bench.assert_idle();
 }

@@ -9,14 +9,15 @@ use std::thread::Builder;
 
 use super::TemplateError;
 
-const STACK_BYTES: usize = 512 << 20;
+/// Addresses that rendering a template takes while it lasts.
+pub const TEMPLATE_STACK_BYTES: usize = 512 << 20;
 
 /// Runs `work` on a thread of its own with a deep stack.
 pub(super) fn run<T: Send>(
     work: impl FnOnce() -> Result<T, TemplateError> + Send,
 ) -> Result<T, TemplateError> {
     std::thread::scope(|scope| {
-        let thread = Builder::new().name("chat-template".to_owned()).stack_size(STACK_BYTES);
+        let thread = Builder::new().name("chat-template".to_owned()).stack_size(TEMPLATE_STACK_BYTES);
         let handle =
             thread.spawn_scoped(scope, work).map_err(|error| TemplateError::NoThread(error.to_string()))?;
         handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -17,6 +17,7 @@ mod probe;
 mod python;
 
 pub use builtin::{BUILTIN_TEMPLATES, builtin_template};
+pub use deep_stack::TEMPLATE_STACK_BYTES;
 pub use encode::encode_chat;
 pub use message::{Message, RenderInput};
 

@@ -7,15 +7,14 @@
 mod cells;
 
 use minfer_graph::KvFormat;
+use minfer_tensor::blocks::{q4_0, q8_0};
 
 use super::TILE;
-use super::products::Ahead;
+use super::products::{Ahead, ROWS};
 use crate::arch::{Kernel, LANES, Simd};
 use crate::ops::kv_store::MOST_DIMS;
 use crate::quantise::{BLOCK, Term, WORDS, quantise_block};
 
-/// Most query rows of a register tile.
-const ROWS: usize = 6;
 /// Blocks of the longest head.
 const MOST_BLOCKS: usize = MOST_DIMS / BLOCK;
 
@@ -101,24 +100,15 @@ impl QuantisedTile<'_> {
         QuantisedTile { ahead: Ahead::NONE, ..self }
     }
 
-    /// Raw scores of some rows.
+    /// Raw scores of up to [`ROWS`] rows.
     #[inline(always)]
     pub(super) fn scores<S: Simd>(self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
-        match self.quants {
-            Quants::Bytes => self.rows::<S, WORDS>(simd, queries, out),
-            Quants::Nibbles => self.rows::<S, { WORDS / 2 }>(simd, queries, out),
-        }
-    }
-
-    #[inline(always)]
-    fn rows<S: Simd, const W: usize>(mut self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
-        for (queries, out) in queries.chunks(ROWS).zip(out.chunks_mut(ROWS)) {
-            if S::REGISTERS >= 32 {
-                self.columns::<S, W, 2>(simd, queries, out);
-            } else {
-                self.columns::<S, W, 1>(simd, queries, out);
-            }
-            self.ahead = Ahead::NONE;
+        let wide = S::REGISTERS >= 32;
+        match (self.quants, wide) {
+            (Quants::Bytes, true) => self.columns::<S, WORDS, 2>(simd, queries, out),
+            (Quants::Bytes, false) => self.columns::<S, WORDS, 1>(simd, queries, out),
+            (Quants::Nibbles, true) => self.columns::<S, { WORDS / 2 }, 2>(simd, queries, out),
+            (Quants::Nibbles, false) => self.columns::<S, { WORDS / 2 }, 1>(simd, queries, out),
         }
     }
 
@@ -137,7 +127,7 @@ impl QuantisedTile<'_> {
                 3 => simd.outlined(Scores::<W, 3, V> { tile, queries, lane, out }),
                 4 => simd.outlined(Scores::<W, 4, V> { tile, queries, lane, out }),
                 5 => simd.outlined(Scores::<W, 5, V> { tile, queries, lane, out }),
-                _ => simd.outlined(Scores::<W, 6, V> { tile, queries, lane, out }),
+                _ => simd.outlined(Scores::<W, ROWS, V> { tile, queries, lane, out }),
             }
         }
     }
@@ -215,8 +205,10 @@ pub(super) fn decode_row<S: Simd>(simd: S, quants: Quants, row: &[u8], scales: &
     let blocks = to.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0;
     match quants {
         Quants::Bytes => {
-            for ((to, block), scale) in blocks.iter_mut().zip(row.as_chunks::<34>().0).zip(scales) {
-                let halves = block[2..].as_chunks::<LANES>().0;
+            for ((to, block), scale) in
+                blocks.iter_mut().zip(row.as_chunks::<{ q8_0::BYTES }>().0).zip(scales)
+            {
+                let halves = block[q8_0::QUANTS_AT..].as_chunks::<LANES>().0;
                 for (to, half) in to.iter_mut().zip(halves) {
                     let quants = simd.load_i8(&half.map(|byte| byte as i8));
                     simd.store(simd.mul(simd.splat(*scale), quants), to);
@@ -224,8 +216,10 @@ pub(super) fn decode_row<S: Simd>(simd: S, quants: Quants, row: &[u8], scales: &
             }
         }
         Quants::Nibbles => {
-            for ((to, block), scale) in blocks.iter_mut().zip(row.as_chunks::<18>().0).zip(scales) {
-                let bytes: &[u8; LANES] = block[2..].first_chunk().expect("a block's nibbles");
+            for ((to, block), scale) in
+                blocks.iter_mut().zip(row.as_chunks::<{ q4_0::BYTES }>().0).zip(scales)
+            {
+                let bytes: &[u8; LANES] = block[q4_0::QUANTS_AT..].first_chunk().expect("a block's nibbles");
                 for (to, half) in
                     to.iter_mut().zip([bytes.map(|byte| byte & 15), bytes.map(|byte| byte >> 4)])
                 {

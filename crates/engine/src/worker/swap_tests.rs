@@ -1,0 +1,88 @@
+//! Rows that leave the cache for the host's memory, where it has room for them and where it has none.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::session_tests::{ID, alone, bench, shifting, turn};
+use crate::event::FinishReason;
+use crate::request::Request;
+use crate::session::SessionInfo;
+use crate::test_model::Answer;
+use crate::{HostLease, HostMemory};
+
+/// A host with room for so many bytes, and the bytes that are leased of it.
+fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
+    struct Lease(Arc<AtomicU64>, u64);
+    impl Drop for Lease {
+        fn drop(&mut self) {
+            self.0.fetch_sub(self.1, Ordering::Relaxed);
+        }
+    }
+    let leased = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&leased);
+    let lend = move |bytes| {
+        if count.load(Ordering::Relaxed) + bytes > most {
+            return None;
+        }
+        count.fetch_add(bytes, Ordering::Relaxed);
+        Some(Box::new(Lease(Arc::clone(&count), bytes)) as HostLease)
+    };
+    (HostMemory::new(lend), leased)
+}
+
+/// Rows leave the cache only where the host has room for them. Otherwise others wait, and where all do, the youngest forgets, or
+/// ends early: no request fails, and the oldest says what it says alone.
+#[test]
+fn shifted_sequences_wait_where_the_host_has_no_room() {
+    let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
+    let expected: Vec<_> = (1..4).map(|seed| bench(64, 64).answer(long(seed)).ids()).collect();
+    let mut swaps = [0, 0];
+    for (kind, most) in [0, u64::MAX].into_iter().enumerate() {
+        for blocks in 7..16 {
+            let mut tight = bench(64, blocks);
+            let (host, leased) = host(most);
+            tight.worker.host = host;
+            let events: Vec<_> = (1..4).map(|seed| tight.submit(long(seed)).unwrap().1).collect();
+            let mut peak = 0;
+            while tight.worker.has_work() && tight.worker.step() {
+                peak = peak.max(leased.load(Ordering::Relaxed));
+            }
+            let answers: Vec<_> = events.iter().map(Answer::of).collect();
+            assert_eq!(answers[0].ids(), expected[0], "{blocks} blocks");
+            assert!(answers.iter().all(|answer| answer.finished().reason == FinishReason::Length));
+            let whole = answers.iter().filter(|answer| answer.ids().len() == 400).count();
+            // A sequence that forgets has two blocks at least, and one that never had to has six.
+            assert!(whole == 3 || most == 0 && blocks < 6 + 2 + 2, "{blocks} blocks, {whole} of 3");
+            if most > 0 {
+                assert!(answers.iter().map(Answer::ids).eq(expected.iter().cloned()), "{blocks} blocks");
+            }
+            swaps[kind] += tight.stats().swaps;
+            assert_eq!((peak > 0, leased.load(Ordering::Relaxed)), (tight.stats().swaps > 0, 0));
+            tight.assert_idle();
+        }
+    }
+    assert!(swaps[0] == 0 && swaps[1] > 0, "{swaps:?}");
+}
+
+/// An idle conversation that has no other place for its rows keeps them while somebody else can give theirs, and loses them to a
+/// request that could not go on otherwise.
+#[test]
+fn an_idle_conversation_without_another_place_is_computed_again() {
+    let mut bench = bench(64, 6);
+    (bench.worker.host, _) = host(0);
+    let mut tokens: Vec<u32> = (10..40).collect();
+    tokens.extend(bench.answer(shifting(turn(&tokens, 60))).ids());
+    let kept = bench.worker.session_info(ID).unwrap();
+    assert!(kept.removed > 0);
+    let small = Request { session: None, ..turn(&[3; 10], 4) };
+    assert_eq!(bench.answer(small).ids(), alone(&[3; 10], 4));
+    assert_eq!(bench.worker.session_info(ID).unwrap(), kept);
+    let large = Request { session: None, ..turn(&[3; 40], 8) };
+    assert_eq!(bench.answer(large).ids(), alone(&[3; 40], 8));
+    let forgotten = SessionInfo { rows: 0, removed: 0, ..kept };
+    assert_eq!((bench.worker.session_info(ID).unwrap(), bench.stats().swaps), (forgotten, 0));
+    tokens.truncate(40);
+    assert_eq!(bench.answer(turn(&tokens, 5)).ids(), alone(&tokens, 5));
+    bench.worker.close_session(ID);
+    bench.assert_idle();
+}
