@@ -121,6 +121,8 @@ pub struct PartialModel {
     pub file: String,
     /// The bytes it takes on disk.
     pub bytes: u64,
+    /// Whether a process is pulling it now.
+    pub running: bool,
 }
 
 /// The whole models of the cache, by name. A folder that does not exist has none.
@@ -161,7 +163,11 @@ pub fn list_partials(cache: &CacheDir) -> Result<Vec<PartialModel>, HubError> {
     let mut partials: Vec<PartialModel> = entries(&cache.partial_root())?
         .into_iter()
         .filter(|file| cache.partial_path(file).is_dir())
-        .map(|file| PartialModel { bytes: disk::folder_bytes(&cache.partial_path(&file)), file })
+        .map(|file| PartialModel {
+            bytes: disk::folder_bytes(&cache.partial_path(&file)),
+            running: FileLock::is_held(cache, &file),
+            file,
+        })
         .collect();
     partials.sort_by(|a, b| a.file.cmp(&b.file));
     Ok(partials)
@@ -280,7 +286,11 @@ mod tests {
                 ("mine".to_owned(), "mine.gguf".to_owned(), 2, None),
             ]
         );
-        assert_eq!(list_partials(&cache).unwrap(), [PartialModel { file: "late.gguf".into(), bytes: 5 }]);
+        let late = |running| [PartialModel { file: "late.gguf".into(), bytes: 5, running }];
+        assert_eq!(list_partials(&cache).unwrap(), late(false));
+        let pulling = FileLock::try_take(&cache, "late.gguf").unwrap();
+        assert_eq!(list_partials(&cache).unwrap(), late(true));
+        drop(pulling);
         let nowhere = CacheDir::at(cache.path().join("none"));
         assert!(list(&nowhere).unwrap().is_empty() && list_partials(&nowhere).unwrap().is_empty());
     }

@@ -39,6 +39,12 @@ impl FileLock {
             Err(TryLockError::Error(error)) => Err(HubError::io(&cache.lock_path(file))(error)),
         }
     }
+
+    /// Whether a pull or a removal holds the lock now. Nothing is written, and those who only look do not see each other.
+    pub(crate) fn is_held(cache: &CacheDir, file: &str) -> bool {
+        let looked = File::open(cache.lock_path(file)).map(|lock| lock.try_lock_shared());
+        matches!(looked, Ok(Err(TryLockError::WouldBlock)))
+    }
 }
 
 fn open(cache: &CacheDir, file: &str) -> Result<File, HubError> {
@@ -50,6 +56,19 @@ fn open(cache: &CacheDir, file: &str) -> Result<File, HubError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_tells_whether_it_is_held_and_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CacheDir::at(folder.path());
+        assert!(!FileLock::is_held(&cache, "a.gguf"));
+        assert!(!cache.partial_root().exists(), "a look makes no folder");
+        let held = FileLock::try_take(&cache, "a.gguf").unwrap();
+        assert!(FileLock::is_held(&cache, "a.gguf") && !FileLock::is_held(&cache, "b.gguf"));
+        drop(held);
+        assert!(!FileLock::is_held(&cache, "a.gguf"));
+        assert!(FileLock::try_take(&cache, "a.gguf").is_ok());
+    }
 
     #[test]
     fn a_second_taker_is_told_and_let_in_later() {

@@ -52,7 +52,7 @@ fn listing(cache: &CacheDir) -> Result<Value> {
         .collect();
     let unfinished: Vec<_> = minfer_hub::list_partials(cache)?
         .into_iter()
-        .map(|partial| json!({"name": partial.file, "bytes": partial.bytes}))
+        .map(|partial| json!({"name": partial.file, "bytes": partial.bytes, "running": partial.running}))
         .collect();
     let models: Vec<_> = models
         .into_iter()
@@ -102,6 +102,7 @@ fn line(group: &str, row: &Value) -> String {
             1 => text("path").to_owned(),
             count => format!("{} and {} more files", text("path"), count - 1),
         },
+        "unfinished" if row["running"] == true => "(being pulled by another process)".to_owned(),
         "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),
         _ => format!("(minfer pull {name})"),
     };

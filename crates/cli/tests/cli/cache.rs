@@ -44,6 +44,24 @@ fn what_cannot_be_run_is_marked() {
 }
 
 #[test]
+fn a_pull_that_runs_elsewhere_is_no_unfinished_one() {
+    let place = filled();
+    let lock = std::fs::File::create(place.path("models/.partial/late.gguf.lock")).unwrap();
+    let late = || {
+        let text = place.minfer(&["list"]).stdout();
+        text.lines().find(|line| line.starts_with("late.gguf")).expect("it is listed").to_owned()
+    };
+    let running = || place.minfer(&["list", "--json"]).json()["unfinished"][0]["running"].clone();
+    lock.lock().unwrap();
+    has(&late(), &["being pulled by another process"]);
+    assert!(!late().contains("unfinished"));
+    assert_eq!(running(), true);
+    lock.unlock().unwrap();
+    has(&late(), &["unfinished"]);
+    assert_eq!(running(), false);
+}
+
+#[test]
 fn models_of_the_cache_go_by_name() {
     let place = filled();
     for name in ["mine", "mine.gguf"] {
