@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::low_level::unregister;
 
 /// How long an interrupted command waits for the engine, which hears of it between two forwards.
 const GRACE: Duration = Duration::from_millis(300);
@@ -16,23 +18,30 @@ pub(super) struct Interrupts {
     armed: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
     seen: Option<Instant>,
+    /// What ends the process at a second signal.
+    endings: Vec<SigId>,
 }
 
 impl Interrupts {
     /// From here on signals are counted and no longer end the process, but for the second one.
     pub(super) fn listen() -> Result<Interrupts> {
         let (armed, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let mut endings = Vec::new();
         for number in signals() {
             // In this order: the first signal arms what the second one meets.
-            flag::register_conditional_shutdown(
-                number,
-                exit_code(number as usize).into(),
-                Arc::clone(&armed),
-            )?;
+            let code = exit_code(number as usize).into();
+            endings.push(flag::register_conditional_shutdown(number, code, Arc::clone(&armed))?);
             flag::register(number, Arc::clone(&armed))?;
             flag::register_usize(number, Arc::clone(&signal), number as usize)?;
         }
-        Ok(Interrupts { armed, signal, seen: None })
+        Ok(Interrupts { armed, signal, seen: None, endings })
+    }
+
+    /// From here on no signal ends the process: what is being written is short, and half of it would be left behind.
+    pub(super) fn hold(&mut self) {
+        for ending in self.endings.drain(..) {
+            unregister(ending);
+        }
     }
 
     /// The exit code that the last signal asks for, as shells count it; `None` while none has come.
@@ -90,4 +99,19 @@ fn is_ignored(signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::low_level::raise;
+
+    use super::*;
+
+    #[test]
+    fn what_is_being_written_outlives_any_number_of_signals() {
+        let mut interrupts = Interrupts::listen().unwrap();
+        interrupts.hold();
+        (0..3).for_each(|_| raise(SIGTERM).unwrap());
+        assert_eq!(interrupts.code(), Some(143));
+    }
 }

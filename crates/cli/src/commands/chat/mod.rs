@@ -47,6 +47,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
     let ended = talk(&mut conversation, &mut lines, &mut interrupts);
     // Whatever ended the conversation, what was said is kept.
+    interrupts.hold();
     conversation.save_own()?;
     if answer.facts {
         output::note(&facts.line(&conversation.stats()).to_string());
