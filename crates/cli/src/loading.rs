@@ -74,6 +74,12 @@ pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
 
 /// The machine as flags say.
 pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
+    let allowed = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+    if let Some(threads) = context.threads.filter(|threads| *threads as usize > allowed) {
+        output::note(&format!(
+            "note: {threads} threads are more than the {allowed} processors that this process may use, which slows down"
+        ));
+    }
     let options = MachineOptions {
         threads: context.threads.map(|threads| threads as usize),
         isa: context.isa.isa(),

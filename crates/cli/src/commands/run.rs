@@ -43,6 +43,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         engine.cancel(id);
     }
     if let (Some(session), Some(file)) = (session, &mut file) {
+        interrupts.hold();
         save(&engine, session, file, answer.is_ok())?;
     }
     match (&answer?.finished, interrupts.code()) {
@@ -153,7 +154,9 @@ fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Re
         output::note("interrupted");
     }
     if args.answer.facts {
-        output::note(&facts.line(&engine.stats()).to_string());
+        let mut line = facts.line(&engine.stats());
+        line["removed_tokens"] = json!(answer.finished.as_ref().map(|finished| finished.usage.removed));
+        output::note(&line.to_string());
     }
     Ok(())
 }

@@ -37,6 +37,39 @@ fn a_beginning_that_is_typed_is_not_added_again() {
 }
 
 #[test]
+fn facts_say_what_a_context_shift_forgot() {
+    let place = Place::with(Family::Llama);
+    let words =
+        ["run", "tiny.gguf", "the", "--raw", "--ignore-eos", "--facts", "-c", "16", "--context-shift"];
+    let removed = |tokens: &str| {
+        let (_, stderr) = place.minfer(&[&words[..], &["-n", tokens]].concat()).both();
+        let facts: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
+        facts["removed_tokens"].as_u64().expect("a number")
+    };
+    assert_eq!(removed("4"), 0);
+    // The prompt and all of the answer but its last token have had rows, of which at most 16 are left.
+    let forgotten = removed("40");
+    assert!((1 + 39 - 16..40).contains(&forgotten), "{forgotten}");
+}
+
+#[test]
+fn more_threads_than_processors_are_obeyed_with_a_note() {
+    let place = Place::with(Family::Llama);
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    let run = |threads: usize| {
+        let threads = threads.to_string();
+        let words = ["run", "tiny.gguf", "the", "--raw", "-n", "1", "--facts", "-t", &threads];
+        let (_, stderr) = place.minfer(&words).both();
+        let facts: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
+        assert_eq!(facts["threads"].to_string(), threads);
+        stderr
+    };
+    let note = format!("{} threads are more than the {allowed} processors", allowed + 1);
+    assert_eq!(run(allowed + 1).matches(&note).count(), 1);
+    assert!(!run(allowed).contains("processors"));
+}
+
+#[test]
 fn facts_are_one_line_at_the_end_of_stderr() {
     let place = Place::with(Family::Qwen2);
     let flags = ["--facts", "--isa", "scalar", "-t", "1", "--cache-type", "f32", "--cache-type-v", "bf16"];
