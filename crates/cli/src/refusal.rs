@@ -2,22 +2,74 @@
 
 use std::error::Error;
 
+use minfer::LoadError;
+use minfer::engine::kv::session::SessionError;
 use minfer::engine::{ConfigError, EngineError, ParamError, RequestError, SubmitError};
+use minfer::models::ModelError;
 
-/// What a cause says, with flags in place of fields.
+/// Fields, which the library's messages name in backticks, and the flags that set them.
+const FLAGS: [(&str, &str); 30] = [
+    ("n_ctx", "--n-ctx (-c)"),
+    ("n_batch", "--n-batch (-b)"),
+    ("kv", "--cache-type"),
+    ("kv_memory", "--kv-memory"),
+    ("memory_limit", "--memory-limit"),
+    ("context_shift", "--context-shift"),
+    ("tokenizer_pre", "--tokenizer-pre"),
+    ("chat_template", "--chat-template"),
+    ("metadata", "--override-kv"),
+    ("rope.scaling", "--rope-scaling"),
+    ("rope.scale", "--rope-scale"),
+    ("rope.freq_base", "--rope-freq-base"),
+    ("rope.freq_scale", "--rope-freq-scale"),
+    ("rope.yarn_original_context", "--yarn-orig-ctx"),
+    ("rope.yarn_ext_factor", "--yarn-ext-factor"),
+    ("rope.yarn_attn_factor", "--yarn-attn-factor"),
+    ("rope.yarn_beta_fast", "--yarn-beta-fast"),
+    ("rope.yarn_beta_slow", "--yarn-beta-slow"),
+    ("keep", "--keep"),
+    ("stop", "--stop"),
+    ("prompt_logprobs", "--top"),
+    ("temperature", "--temp"),
+    ("top_p", "--top-p"),
+    ("min_p", "--min-p"),
+    ("presence_penalty", "--presence-penalty"),
+    ("frequency_penalty", "--frequency-penalty"),
+    ("repeat_penalty", "--repeat-penalty"),
+    ("repeat_last_n", "--repeat-last-n"),
+    ("logit_bias", "--logit-bias"),
+    ("samplers", "--samplers"),
+];
+
+/// What a cause says, with flags in place of fields and what else a flag would change.
 pub(crate) fn text(cause: &(dyn Error + 'static)) -> String {
-    let known = None
+    let advised = None
         .or_else(|| cause.downcast_ref().map(of_submit))
         .or_else(|| cause.downcast_ref().map(of_engine))
-        .or_else(|| cause.downcast_ref().map(of_request))
-        .or_else(|| cause.downcast_ref().map(of_parameter))
-        .or_else(|| cause.downcast_ref().map(of_config));
-    known.unwrap_or_else(|| cause.to_string())
+        .or_else(|| cause.downcast_ref().map(of_session));
+    match advised {
+        Some(text) => with_flags(text),
+        None if names_fields(cause) => with_flags(cause.to_string()),
+        None => cause.to_string(),
+    }
+}
+
+/// Whether backticks in a message stand round fields. Those of a template that is at fault are its own.
+fn names_fields(cause: &(dyn Error + 'static)) -> bool {
+    let of_load = cause.downcast_ref().is_some_and(|error| !matches!(error, LoadError::Template { .. }));
+    of_load
+        || cause.is::<ModelError>()
+        || cause.is::<RequestError>()
+        || cause.is::<ParamError>()
+        || cause.is::<ConfigError>()
+}
+
+fn with_flags(text: String) -> String {
+    FLAGS.iter().fold(text, |text, (field, flag)| text.replace(&format!("`{field}`"), flag))
 }
 
 fn of_submit(error: &SubmitError) -> String {
     match error {
-        SubmitError::Invalid(error) => of_request(error),
         SubmitError::ExceedsContext { n_prompt_tokens, n_ctx } if n_prompt_tokens == n_ctx => format!(
             "the prompt of {n_prompt_tokens} tokens fills the context of {n_ctx} tokens and leaves no room for an answer; -c gives a \
              larger context"
@@ -38,46 +90,12 @@ fn of_engine(error: &EngineError) -> String {
     }
 }
 
-fn of_request(error: &RequestError) -> String {
+fn of_session(error: &SessionError) -> String {
     match error {
-        RequestError::Sampling(error) => of_parameter(error),
-        RequestError::KeepsTooMuch { .. } => with_flag(error, "keep", "--keep"),
-        RequestError::TooManyLogprobs { .. } => with_flag(error, "prompt_logprobs", "--top"),
-        RequestError::Stop(_) => with_flag(error, "stop", "--stop"),
+        SessionError::Format { .. } => format!("{error} (--cache-type-k and --cache-type-v choose)"),
+        SessionError::TooLong { .. } => format!("{error} (--n-ctx)"),
         _ => error.to_string(),
     }
-}
-
-fn of_parameter(error: &ParamError) -> String {
-    match error {
-        ParamError::OutOfRange { field: "temperature", .. } => with_flag(error, "temperature", "--temp"),
-        ParamError::OutOfRange { field, .. } => {
-            with_flag(error, field, &format!("--{}", field.replace('_', "-")))
-        }
-        ParamError::BiasToken { .. } => with_flag(error, "logit_bias", "--logit-bias"),
-        ParamError::Repeated(_) | ParamError::UnknownStage { .. } => {
-            with_flag(error, "samplers", "--samplers")
-        }
-        _ => error.to_string(),
-    }
-}
-
-fn of_config(error: &ConfigError) -> String {
-    let field = match error {
-        ConfigError::TooSmall { field, .. } | ConfigError::TooLarge { field, .. } => *field,
-        _ => return error.to_string(),
-    };
-    match field {
-        "n_ctx" => with_flag(error, field, "the context (-c)"),
-        "n_batch" => with_flag(error, field, "--n-batch (-b)"),
-        _ => error.to_string(),
-    }
-}
-
-/// A message that begins with a field, with its flag instead.
-fn with_flag(error: &dyn Error, field: &str, flag: &str) -> String {
-    let text = error.to_string();
-    text.strip_prefix(field).map_or(text.clone(), |rest| format!("{flag}{rest}"))
 }
 
 #[cfg(test)]
@@ -102,6 +120,25 @@ mod tests {
         let keep = text(&RequestError::KeepsTooMuch { keep: 9, n_ctx: 8 });
         assert!(keep.starts_with("--keep: 9 tokens"), "{keep}");
         let small = text(&ConfigError::TooSmall { field: "n_ctx", value: 1, least: 2 });
-        assert_eq!(small, "the context (-c) is 1, but must be at least 2");
+        assert_eq!(small, "--n-ctx (-c) is 1, but must be at least 2");
+        let long = text(&SessionError::TooLong { length: 48, n_ctx: 32 });
+        assert_eq!(long, "it holds 48 positions, the context has 32 (--n-ctx)");
+        let key = ModelError::UselessOverride { key: "a.b".to_owned(), nearest: None };
+        let load = text(&LoadError::Model { path: "m.gguf".to_owned(), cause: key });
+        assert!(load.starts_with("m.gguf: --override-kv a.b: the file has no"), "{load}");
+    }
+
+    #[test]
+    fn every_flag_of_the_table_is_one() {
+        let command = crate::args::definition();
+        let known: Vec<String> = command
+            .get_subcommands()
+            .flat_map(|command| command.get_arguments())
+            .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
+            .collect();
+        for (field, flag) in FLAGS {
+            let flag = flag.split(' ').next().expect("a word");
+            assert!(known.iter().any(|known| known == flag), "{field}: {flag}");
+        }
     }
 }

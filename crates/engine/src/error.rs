@@ -100,7 +100,7 @@ pub enum SubmitError {
 #[non_exhaustive]
 pub enum ConfigError {
     /// A setting below its least value.
-    #[error("{field} is {value}, but must be at least {least}")]
+    #[error("`{field}` is {value}, but must be at least {least}")]
     TooSmall {
         /// The setting.
         field: &'static str,
@@ -110,7 +110,7 @@ pub enum ConfigError {
         least: usize,
     },
     /// A setting above what the model was compiled for.
-    #[error("{field} is {value}, but the model was compiled for {most}")]
+    #[error("`{field}` is {value}, but the model was compiled for {most}")]
     TooLarge {
         /// The setting.
         field: &'static str,

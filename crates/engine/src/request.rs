@@ -110,10 +110,10 @@ impl Request {
 #[non_exhaustive]
 pub enum RequestError {
     /// There is nothing to feed.
-    #[error("prompt: there are no tokens")]
+    #[error("`prompt`: there are no tokens")]
     EmptyPrompt,
     /// A token id that the model does not have.
-    #[error("prompt: token {id} at index {index} is outside the vocabulary of {vocab} tokens")]
+    #[error("`prompt`: token {id} at index {index} is outside the vocabulary of {vocab} tokens")]
     TokenOutOfRange {
         /// Its index in the prompt.
         index: usize,
@@ -123,10 +123,10 @@ pub enum RequestError {
         vocab: usize,
     },
     /// A stop string that would end every text before it begins.
-    #[error("stop: {0}")]
+    #[error("`stop`: {0}")]
     Stop(#[from] StopError),
     /// More alternatives than there are tokens.
-    #[error("{field}: {top} alternatives are more than the vocabulary of {vocab} tokens")]
+    #[error("`{field}`: {top} alternatives are more than the vocabulary of {vocab} tokens")]
     TooManyLogprobs {
         /// `logprobs` or `prompt_logprobs`.
         field: &'static str,
@@ -136,7 +136,7 @@ pub enum RequestError {
         vocab: usize,
     },
     /// A context shift that could free nothing.
-    #[error("keep: {keep} tokens that are never forgotten leave no room in a context of {n_ctx} tokens")]
+    #[error("`keep`: {keep} tokens that are never forgotten leave no room in a context of {n_ctx} tokens")]
     KeepsTooMuch {
         /// Tokens to keep.
         keep: u32,
@@ -160,10 +160,10 @@ mod tests {
 
     #[test]
     fn faults_are_named_by_field() {
-        assert_eq!(error(|r| r.prompt.clear()), "prompt: there are no tokens");
+        assert_eq!(error(|r| r.prompt.clear()), "`prompt`: there are no tokens");
         assert_eq!(
             error(|r| r.prompt.push(10)),
-            "prompt: token 10 at index 2 is outside the vocabulary of 10 tokens"
+            "`prompt`: token 10 at index 2 is outside the vocabulary of 10 tokens"
         );
         assert_eq!(error(|r| r.stop = vec!["a".into(), String::new()]), "stop: stop string 1 is empty");
         assert_eq!(

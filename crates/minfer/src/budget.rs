@@ -93,13 +93,13 @@ pub enum BudgetError {
         bound: MemoryBound,
     },
     /// There is no limit, and the operating system does not tell what is free.
-    #[error("{0}; say how much may be taken with --memory-limit")]
+    #[error("{0}; say how much may be taken with `memory_limit`")]
     Unknown(#[from] MemoryError),
 }
 
 fn bound_text(bound: MemoryBound, most: u64) -> String {
     match bound {
-        MemoryBound::Limit => format!("the {most} bytes that --memory-limit allows"),
+        MemoryBound::Limit => format!("the {most} bytes that `memory_limit` allows"),
         MemoryBound::Free => format!("the {most} bytes that are free"),
         MemoryBound::Addresses => format!("the {most} bytes that the limit of addresses (ulimit -v) leaves"),
     }
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(refused, BudgetError::Exceeded { what: Workspace, needed: 21, held: 80, most, bound });
         assert_eq!(
             refused.to_string(),
-            "the workspace would take 21 bytes; 80 of the 100 bytes that --memory-limit allows are in use or promised"
+            "the workspace would take 21 bytes; 80 of the 100 bytes that `memory_limit` allows are in use or promised"
         );
         assert_eq!(budget.held(), before, "a refusal disturbs nothing");
         let second = budget.lease(&[(Tokenizer, 10), (Workspace, 20)]).unwrap();
@@ -360,7 +360,7 @@ mod tests {
         let budget = MemoryBudget::with_query(None, unknown);
         let refused = budget.lease(&[(Weights, 1)]).unwrap_err();
         assert!(matches!(refused, BudgetError::Unknown(_)) && budget.room().is_err());
-        assert!(refused.to_string().contains("no table; say how much may be taken with --memory-limit"));
+        assert!(refused.to_string().contains("no table; say how much may be taken with `memory_limit`"));
         let limited = MemoryBudget::with_query(Some(10), unknown);
         assert!(limited.lease(&[(Weights, 10)]).is_ok() && limited.lease(&[(Weights, 11)]).is_err());
     }

@@ -8,7 +8,7 @@ use minfer_text::{TemplateError, TokenizerError};
 
 use crate::BudgetError;
 
-/// Why a model could not be made ready.
+/// Why a model could not be made ready. Messages name options by their fields, in backticks.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -77,7 +77,7 @@ pub enum LoadError {
     Zero(&'static str),
     /// A context shift of rows that know their absolute place.
     #[error(
-        "the positions of this model are learned, so rows cannot be moved to others: --context-shift has no place here"
+        "the positions of this model are learned, so rows cannot be moved to others: `context_shift` has no place here"
     )]
     LearnedPositions,
     /// What is asked for does not fit into memory. Nothing was taken.
@@ -90,8 +90,8 @@ pub enum LoadError {
     },
     /// The KV cache of one sequence is larger than it may be. Nothing was taken.
     #[error(
-        "not enough memory for the KV cache: {n_ctx} positions take {needed} bytes, --kv-memory allows {allowed}; try a \
-         smaller --n-ctx (-c) or --cache-type, or a larger --kv-memory"
+        "not enough memory for the KV cache: {n_ctx} positions take {needed} bytes, `kv_memory` allows {allowed}; try a \
+         smaller `n_ctx` or `kv`, or a larger `kv_memory`"
     )]
     KvMemory {
         /// Positions of the sequence.
@@ -127,7 +127,7 @@ fn place(path: &str, cause: &ModelError) -> String {
 
 fn longer(stretches: bool) -> &'static str {
     if stretches {
-        "; longer needs --rope-scaling with --rope-scale"
+        "; longer needs `rope.scaling` with `rope.scale`"
     } else {
         ", and its learned positions end there"
     }

@@ -219,7 +219,7 @@ fn host_memory(budget: Arc<MemoryBudget>) -> HostMemory {
 
 fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
     let counts =
-        [("--n-batch", options.n_batch), ("--n-slots", options.n_slots), ("head rows", options.head_rows)];
+        [("`n_batch`", options.n_batch), ("`n_slots`", options.n_slots), ("`head_rows`", options.head_rows)];
     match counts.into_iter().find(|(_, count)| *count == 0) {
         Some((name, _)) => Err(LoadError::Zero(name)),
         None => Ok(()),

@@ -40,7 +40,7 @@ impl Needs {
     /// `wanted` comes from [`wanted_context`].
     ///
     /// # Errors
-    /// The settings do not fit the model, or a context that was asked for is longer than `--kv-memory` holds.
+    /// The settings do not fit the model, or a context that was asked for is longer than `kv_memory` holds.
     pub(crate) fn of(
         machine: &Machine,
         model: &Model,
@@ -83,7 +83,7 @@ impl Needs {
         self.weights + self.tokenizer + self.workspace + self.kv
     }
 
-    /// Whether `--kv-memory` and not the memory of the machine is what bounds the cache.
+    /// Whether `kv_memory` and not the memory of the machine is what bounds the cache.
     pub(crate) fn is_bounded_by_kv_memory(&self) -> bool {
         self.bounded_by_kv_memory
     }
@@ -116,7 +116,7 @@ impl Needs {
     fn refusal(&self, refused: BudgetError) -> LoadError {
         let advice = match &refused {
             BudgetError::Exceeded { what: MemoryUse::Workspace, .. } if self.n_batch > LITTLE => {
-                "a smaller --n-batch (-b)"
+                "a smaller `n_batch`"
             }
             BudgetError::Exceeded { what: MemoryUse::Kv, .. } => self.kv_advice(),
             _ => "a smaller model",
@@ -126,10 +126,10 @@ impl Needs {
 
     fn kv_advice(&self) -> &'static str {
         match (self.n_ctx > LITTLE, self.n_batch > LITTLE && self.workspace > self.kv / 4) {
-            (true, true) => "a smaller --n-ctx (-c), --n-batch (-b) or --cache-type",
-            (true, false) => "a smaller --n-ctx (-c) or --cache-type",
-            (false, true) => "a smaller --n-batch (-b) or --cache-type",
-            (false, false) => "a smaller --cache-type or a smaller model",
+            (true, true) => "a smaller `n_ctx`, `n_batch` or `kv`",
+            (true, false) => "a smaller `n_ctx` or `kv`",
+            (false, true) => "a smaller `n_batch` or `kv`",
+            (false, false) => "a smaller `kv` or a smaller model",
         }
     }
 }
@@ -140,7 +140,7 @@ const LITTLE: u32 = 64;
 fn memory(refused: BudgetError, advice: &str) -> LoadError {
     let advice = match &refused {
         BudgetError::Exceeded { bound: MemoryBound::Limit, .. } => {
-            format!("; try {advice}, or a larger --memory-limit")
+            format!("; try {advice}, or a larger `memory_limit`")
         }
         BudgetError::Exceeded { .. } => format!("; try {advice}"),
         BudgetError::Unknown(_) => String::new(),
@@ -155,7 +155,7 @@ fn memory(refused: BudgetError, advice: &str) -> LoadError {
 pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32, LoadError> {
     let longest = longest_context(model, &options.model);
     match options.n_ctx {
-        ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("--n-ctx")),
+        ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("`n_ctx`")),
         ContextLength::Fixed(asked) if asked > longest => {
             let stretches = model.hyperparams.attention.rotated != LayerSet::None;
             Err(LoadError::ContextTooLong { asked, most: longest, stretches })

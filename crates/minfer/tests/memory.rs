@@ -61,14 +61,10 @@ fn each_part_that_does_not_fit_is_refused_by_its_name() {
         let kv_bytes = 512 * 512;
         let mut held = 0;
         for (what, bytes, advice) in [
-            (MemoryUse::Weights, weight_bytes, "; try a smaller model, or a larger --memory-limit"),
-            (MemoryUse::Tokenizer, tokenizer_bytes, "; try a smaller model, or a larger --memory-limit"),
-            (
-                MemoryUse::Workspace,
-                workspace_bytes,
-                "; try a smaller --n-batch (-b), or a larger --memory-limit",
-            ),
-            (MemoryUse::Kv, kv_bytes, "or --cache-type, or a larger --memory-limit"),
+            (MemoryUse::Weights, weight_bytes, "; try a smaller model, or a larger `memory_limit`"),
+            (MemoryUse::Tokenizer, tokenizer_bytes, "; try a smaller model, or a larger `memory_limit`"),
+            (MemoryUse::Workspace, workspace_bytes, "; try a smaller `n_batch`, or a larger `memory_limit`"),
+            (MemoryUse::Kv, kv_bytes, "or `kv`, or a larger `memory_limit`"),
         ] {
             let machine = machine(Some(held + bytes - 1));
             let (refused_what, numbers, refused_advice) = refused(Loaded::new(&machine, &file, &options));
@@ -163,7 +159,7 @@ fn the_cache_has_a_bound_of_its_own() {
     assert_eq!((fixed.n_ctx, held), (128, 128 * 512));
     let error = load(ContextLength::Fixed(129), Some(128 * 512), 1).map(drop).unwrap_err().to_string();
     for word in
-        ["129 positions take 98304 bytes", "--kv-memory allows 65536", "--n-ctx", "larger --kv-memory"]
+        ["129 positions take 98304 bytes", "`kv_memory` allows 65536", "`n_ctx`", "larger `kv_memory`"]
     {
         assert!(error.contains(word), "{error}");
     }

@@ -1,7 +1,7 @@
 use minfer_formats::gguf::GgufError;
 use minfer_tensor::DType;
 
-/// Why a file cannot be run as a model.
+/// Why a file cannot be run as a model. Messages name options by their fields, in backticks.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The file itself is at fault.
@@ -37,7 +37,7 @@ pub enum ModelError {
     },
     /// An override of what text is made of.
     #[error(
-        "the metadata key {key:?} cannot be replaced; --tokenizer-pre and --chat-template replace what a tokenizer \
+        "the metadata key {key:?} cannot be replaced; `tokenizer_pre` and `chat_template` replace what a tokenizer \
          and a conversation are made by"
     )]
     TokenizerOverride {
@@ -45,7 +45,7 @@ pub enum ModelError {
         key: String,
     },
     /// An override of a key that means nothing here.
-    #[error("--override-kv {key}: the file has no such key, and the model reads none{}", hint(nearest.as_deref()))]
+    #[error("`metadata` {key}: the file has no such key, and the model reads none{}", hint(nearest.as_deref()))]
     UselessOverride {
         /// The key.
         key: String,
@@ -53,10 +53,10 @@ pub enum ModelError {
         nearest: Option<String>,
     },
     /// An override that cannot be used.
-    #[error("{flag} is {value}: {wanted} is needed")]
+    #[error("{option} is {value}: {wanted} is needed")]
     BadOverride {
-        /// The command line's name of the setting.
-        flag: String,
+        /// Its option: a field in backticks, for metadata with the key.
+        option: String,
         /// Its value.
         value: String,
         /// What would be right.

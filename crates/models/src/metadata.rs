@@ -45,7 +45,7 @@ impl<'o> Overrides<'o> {
     }
 }
 
-/// A key and the value that takes the place of the file's, as `--override-kv KEY=TYPE:VAL` gives it.
+/// A key and the value that takes the place of the file's; written `KEY=TYPE:VAL`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataOverride {
     /// The metadata key; it need not be in the file if the model's family reads it.
@@ -241,7 +241,7 @@ impl FromStr for MetadataOverride {
     /// Reads `KEY=TYPE:VAL` with the types int, float, bool and str.
     fn from_str(text: &str) -> Result<MetadataOverride, ModelError> {
         let refuse = |wanted: &str| ModelError::BadOverride {
-            flag: "--override-kv".to_owned(),
+            option: "a metadata override".to_owned(),
             value: format!("{text:?}"),
             wanted: wanted.to_owned(),
         };
@@ -266,7 +266,7 @@ pub(crate) fn bad_value(key: &str, value: &dyn fmt::Display, wanted: &str) -> Mo
 
 fn bad_override(key: &str, value: &MetadataValue, wanted: &str) -> ModelError {
     ModelError::BadOverride {
-        flag: format!("--override-kv {key}"),
+        option: format!("`metadata` {key}"),
         value: value.to_string(),
         wanted: wanted.to_owned(),
     }
@@ -299,7 +299,7 @@ mod tests {
             ("a.b=u8:1", "one of the types int, float, bool and str"),
         ] {
             let error = text.parse::<MetadataOverride>().unwrap_err();
-            assert_eq!(error.to_string(), format!("--override-kv is {text:?}: {wanted} is needed"));
+            assert_eq!(error.to_string(), format!("a metadata override is {text:?}: {wanted} is needed"));
         }
     }
 }

@@ -7,23 +7,23 @@ use crate::{Hyperparams, LayerSet, ModelError};
 /// Rope settings that take the place of the file's. Absent means: as the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RopeOverrides {
-    /// `--rope-scaling`: the method.
+    /// The method.
     pub scaling: Option<RopeScalingKind>,
-    /// `--rope-scale`: how many times longer the context becomes.
+    /// How many times longer the context becomes.
     pub scale: Option<f64>,
-    /// `--rope-freq-base`: the base of the frequencies.
+    /// The base of the frequencies.
     pub freq_base: Option<f64>,
-    /// `--rope-freq-scale`: the factor on the frequencies, the inverse of `scale`.
+    /// The factor on the frequencies, the inverse of `scale`.
     pub freq_scale: Option<f64>,
-    /// `--yarn-orig-ctx`: the context length of training.
+    /// The context length of training.
     pub yarn_original_context: Option<u32>,
-    /// `--yarn-ext-factor`: weight of extrapolation, 0 for interpolation alone.
+    /// Weight of extrapolation, 0 for interpolation alone.
     pub yarn_ext_factor: Option<f64>,
-    /// `--yarn-attn-factor`: factor on the magnitude.
+    /// Factor on the magnitude.
     pub yarn_attn_factor: Option<f64>,
-    /// `--yarn-beta-fast`: turns in the original context above which a pair keeps its frequency.
+    /// Turns in the original context above which a pair keeps its frequency.
     pub yarn_beta_fast: Option<f64>,
-    /// `--yarn-beta-slow`: turns in the original context below which a pair is fully interpolated.
+    /// Turns in the original context below which a pair is fully interpolated.
     pub yarn_beta_slow: Option<f64>,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for RopeScalingKind {
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
         RopeScalingKind::from_name(text)
-            .ok_or_else(|| refused("--rope-scaling", format!("{text:?}"), "none, linear or yarn"))
+            .ok_or_else(|| refused("`rope.scaling`", format!("{text:?}"), "none, linear or yarn"))
     }
 }
 
@@ -102,16 +102,17 @@ impl RopeOverrides {
     /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a factor for a model without scaling, or a YaRN
     /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
-        if let (LayerSet::None, Some((flag, value))) = (&hyperparams.attention.rotated, self.first()) {
-            return Err(refused(flag, value, "a model with rotated positions (this one's are learned)"));
+        if let (LayerSet::None, Some((option, value))) = (&hyperparams.attention.rotated, self.first()) {
+            return Err(refused(option, value, "a model with rotated positions (this one's are learned)"));
         }
         let context = hyperparams.context_length;
         let rope = &mut hyperparams.rope;
         if let Some(base) = self.freq_base {
-            rope.base = within("--rope-freq-base", base, Self::BASE)?;
+            rope.base = within("`rope.freq_base`", base, Self::BASE)?;
         }
         if let Some(factor) = self.yarn_attn_factor {
-            rope.magnitude = within("--yarn-attn-factor", factor, Self::MAGNITUDE)? * rope.file_magnitude;
+            rope.magnitude =
+                within("`rope.yarn_attn_factor`", factor, Self::MAGNITUDE)? * rope.file_magnitude;
         }
         rope.scaling = self.scaling_of(rope, context)?;
         Ok(())
@@ -131,9 +132,9 @@ impl RopeOverrides {
                 self.refuse_yarn_settings(other)?;
                 match (other, factor) {
                     (RopeScalingKind::None, Some(factor)) => Err(refused(
-                        "--rope-scale",
+                        "`rope.scale`",
                         factor.to_string(),
-                        "no factor with --rope-scaling none, or --rope-scaling linear or yarn",
+                        "no factor with `rope.scaling` none, or `rope.scaling` linear or yarn",
                     )),
                     (RopeScalingKind::None, None) => Ok(RopeScaling::None),
                     _ => Ok(RopeScaling::linear(factor_or_files)),
@@ -148,19 +149,23 @@ impl RopeOverrides {
         if let Some(original) = self.yarn_original_context {
             yarn.original_context = original;
             if original == 0 {
-                return Err(refused("--yarn-orig-ctx", original.to_string(), "a context length"));
+                return Err(refused(
+                    "`rope.yarn_original_context`",
+                    original.to_string(),
+                    "a context length",
+                ));
             }
         }
         if let Some(ext_factor) = self.yarn_ext_factor {
             yarn.ext_factor = Yarn::checked_ext_factor(ext_factor).ok_or_else(|| {
-                refused("--yarn-ext-factor", ext_factor.to_string(), Yarn::EXT_FACTOR_WANTED)
+                refused("`rope.yarn_ext_factor`", ext_factor.to_string(), Yarn::EXT_FACTOR_WANTED)
             })?;
         }
         if let Some(beta_fast) = self.yarn_beta_fast {
-            yarn.beta_fast = within("--yarn-beta-fast", beta_fast, Self::TURNS)?;
+            yarn.beta_fast = within("`rope.yarn_beta_fast`", beta_fast, Self::TURNS)?;
         }
         if let Some(beta_slow) = self.yarn_beta_slow {
-            yarn.beta_slow = within("--yarn-beta-slow", beta_slow, Self::TURNS)?;
+            yarn.beta_slow = within("`rope.yarn_beta_slow`", beta_slow, Self::TURNS)?;
         }
         Ok(RopeScaling::Yarn(yarn))
     }
@@ -168,56 +173,60 @@ impl RopeOverrides {
     fn factor(&self) -> Result<Option<f64>, ModelError> {
         match (self.scale, self.freq_scale) {
             (Some(scale), Some(freq_scale)) => Err(refused(
-                "--rope-freq-scale",
+                "`rope.freq_scale`",
                 freq_scale.to_string(),
-                &format!("only one of it and --rope-scale (now {scale})"),
+                &format!("only one of it and `rope.scale` (now {scale})"),
             )),
-            (Some(scale), None) => within("--rope-scale", scale, Self::FACTOR).map(Some),
-            (None, Some(scale)) => Ok(Some(1.0 / within("--rope-freq-scale", scale, Self::FACTOR)?)),
+            (Some(scale), None) => within("`rope.scale`", scale, Self::FACTOR).map(Some),
+            (None, Some(scale)) => Ok(Some(1.0 / within("`rope.freq_scale`", scale, Self::FACTOR)?)),
             (None, None) => Ok(None),
         }
     }
 
-    /// The first setting that is given: its flag and its value.
+    /// The first setting that is given: its name and its value.
     fn first(&self) -> Option<(&'static str, String)> {
         let number = |value: Option<f64>| value.map(|value| value.to_string());
         let others = [
-            ("--rope-scaling", self.scaling.map(|kind| kind.name().to_owned())),
-            ("--rope-scale", number(self.scale)),
-            ("--rope-freq-base", number(self.freq_base)),
-            ("--rope-freq-scale", number(self.freq_scale)),
+            ("`rope.scaling`", self.scaling.map(|kind| kind.name().to_owned())),
+            ("`rope.scale`", number(self.scale)),
+            ("`rope.freq_base`", number(self.freq_base)),
+            ("`rope.freq_scale`", number(self.freq_scale)),
         ];
-        let yarn = || self.first_of_yarn().map(|(flag, value)| (flag, value.to_string()));
-        others.into_iter().find_map(|(flag, value)| Some((flag, value?))).or_else(yarn)
+        let yarn = || self.first_of_yarn().map(|(option, value)| (option, value.to_string()));
+        others.into_iter().find_map(|(option, value)| Some((option, value?))).or_else(yarn)
     }
 
     fn first_of_yarn(&self) -> Option<(&'static str, f64)> {
         let settings = [
-            ("--yarn-orig-ctx", self.yarn_original_context.map(f64::from)),
-            ("--yarn-ext-factor", self.yarn_ext_factor),
-            ("--yarn-attn-factor", self.yarn_attn_factor),
-            ("--yarn-beta-fast", self.yarn_beta_fast),
-            ("--yarn-beta-slow", self.yarn_beta_slow),
+            ("`rope.yarn_original_context`", self.yarn_original_context.map(f64::from)),
+            ("`rope.yarn_ext_factor`", self.yarn_ext_factor),
+            ("`rope.yarn_attn_factor`", self.yarn_attn_factor),
+            ("`rope.yarn_beta_fast`", self.yarn_beta_fast),
+            ("`rope.yarn_beta_slow`", self.yarn_beta_slow),
         ];
-        settings.into_iter().find_map(|(flag, value)| Some((flag, value?)))
+        settings.into_iter().find_map(|(option, value)| Some((option, value?)))
     }
 
     fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {
         match self.first_of_yarn() {
-            Some((flag, value)) => {
+            Some((option, value)) => {
                 let wanted =
-                    format!("--rope-scaling yarn with it (the model's rope scaling is {})", kind.name());
-                Err(refused(flag, value.to_string(), &wanted))
+                    format!("`rope.scaling` yarn with it (the model's rope scaling is {})", kind.name());
+                Err(refused(option, value.to_string(), &wanted))
             }
             None => Ok(()),
         }
     }
 }
 
-fn within(flag: &str, value: f64, range: OverrideRange) -> Result<f64, ModelError> {
-    if range.contains(value) { Ok(value) } else { Err(refused(flag, value.to_string(), &range.to_string())) }
+fn within(option: &str, value: f64, range: OverrideRange) -> Result<f64, ModelError> {
+    if range.contains(value) {
+        Ok(value)
+    } else {
+        Err(refused(option, value.to_string(), &range.to_string()))
+    }
 }
 
-fn refused(flag: &str, value: String, wanted: &str) -> ModelError {
-    ModelError::BadOverride { flag: flag.to_owned(), value, wanted: wanted.to_owned() }
+fn refused(option: &str, value: String, wanted: &str) -> ModelError {
+    ModelError::BadOverride { option: option.to_owned(), value, wanted: wanted.to_owned() }
 }

@@ -7,6 +7,8 @@ use minfer::graph::KvGranule;
 use minfer::models::{OverrideRange, Yarn};
 use serde_json::{Map, Value};
 
+use crate::refusal;
+
 /// The most tokens that a flag can ask for; far more than any context, and sums of a few stay in a `u32`.
 pub(super) const MOST_TOKENS: i64 = 1 << 24;
 
@@ -130,7 +132,7 @@ pub(crate) struct Stages(pub(super) Vec<Stage>);
 pub(super) fn stages(text: &str) -> Result<Stages, String> {
     let mut stages = Vec::new();
     for name in text.split(';') {
-        let stage: Stage = name.trim().parse().map_err(|error: ParamError| error.to_string())?;
+        let stage: Stage = name.trim().parse().map_err(|error: ParamError| refusal::text(&error))?;
         if stages.contains(&stage) {
             return Err(ParamError::Repeated(stage).to_string());
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{knobs, kv};
 use crate::args::DoctorArgs;
-use crate::{loading, output};
+use crate::{loading, output, refusal};
 
 /// Shows what this machine has, what knobs there are, or what a model's KV cache takes.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
@@ -75,7 +75,7 @@ fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
             "tokenizer_bytes": found.tokenizer_bytes,
             "bytes": found.total_bytes,
         }),
-        Err(error) => json!({"error": error.to_string()}),
+        Err(error) => json!({"error": refusal::text(&error)}),
     }
 }
 

@@ -9,7 +9,7 @@ use minfer::engine::kv::session::{SessionError, check_target};
 use minfer::engine::{Engine, SessionId};
 use serde_json::Value;
 
-use crate::output;
+use crate::{output, refusal};
 
 /// How long another process that saves into the same folder is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,7 +130,7 @@ fn not_used(flag: &str, path: &Path, error: &SessionError) -> Error {
         SessionError::Folder => "; name a file in it",
         _ => "; it is left as it is",
     };
-    anyhow!("{flag}{} cannot be used: {error}{advice}", path.display())
+    anyhow!("{flag}{} cannot be used: {}{advice}", path.display(), refusal::text(error))
 }
 
 /// What tells one version of a file from the next. Each is written anew and gets the name when it is whole.

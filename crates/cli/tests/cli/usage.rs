@@ -53,7 +53,7 @@ fn a_flag_beats_its_variable_and_an_empty_one_is_not_there() {
 fn values_that_no_model_takes_are_wrong_usage() {
     let place = Place::with(Family::Llama);
     for (words, wanted) in [
-        (["--samplers", "top_k;top_p;top_k"], "samplers lists top_k twice"),
+        (["--samplers", "top_k;top_p;top_k"], "--samplers lists top_k twice"),
         (["--samplers", ""], "penalties, top_k"),
         (["--rope-scale", "0"], "a number above 0 and at most 1000000 is needed"),
         (["--rope-scale", "nan"], "a number above 0"),

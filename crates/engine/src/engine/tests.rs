@@ -162,11 +162,11 @@ fn settings_are_checked_against_the_model() {
         let model = executor(&NullBackend::new(), 4, EXTENTS);
         Engine::new(model, tokenizer(), config).unwrap_err().to_string()
     };
-    let text = "n_batch is 17, but the model was compiled for 16";
+    let text = "`n_batch` is 17, but the model was compiled for 16";
     assert_eq!(refused(EngineConfig { n_batch: 17, ..CONFIG }), text);
-    let text = "n_slots is 4, but the model was compiled for 3";
+    let text = "`n_slots` is 4, but the model was compiled for 3";
     assert_eq!(refused(EngineConfig { n_slots: 4, ..CONFIG }), text);
-    assert_eq!(refused(EngineConfig { n_slots: 0, ..CONFIG }), "n_slots is 0, but must be at least 1");
-    assert_eq!(refused(EngineConfig { n_batch: 2, ..CONFIG }), "n_batch is 2, but must be at least 3");
-    assert_eq!(refused(EngineConfig { n_ctx: 1, ..CONFIG }), "n_ctx is 1, but must be at least 2");
+    assert_eq!(refused(EngineConfig { n_slots: 0, ..CONFIG }), "`n_slots` is 0, but must be at least 1");
+    assert_eq!(refused(EngineConfig { n_batch: 2, ..CONFIG }), "`n_batch` is 2, but must be at least 3");
+    assert_eq!(refused(EngineConfig { n_ctx: 1, ..CONFIG }), "`n_ctx` is 1, but must be at least 2");
 }

@@ -152,7 +152,7 @@ impl FromStr for Stage {
 #[non_exhaustive]
 pub enum ParamError {
     /// A number out of its range.
-    #[error("{field} is {value}, but must be {range}")]
+    #[error("`{field}` is {value}, but must be {range}")]
     OutOfRange {
         /// The parameter.
         field: &'static str,
@@ -162,7 +162,7 @@ pub enum ParamError {
         range: &'static str,
     },
     /// A bias for a token that the model does not have.
-    #[error("logit_bias names token {id}, which is outside the vocabulary of {vocab} tokens")]
+    #[error("`logit_bias` names token {id}, which is outside the vocabulary of {vocab} tokens")]
     BiasToken {
         /// The token.
         id: u32,
@@ -170,10 +170,10 @@ pub enum ParamError {
         vocab: usize,
     },
     /// A stage that is listed twice.
-    #[error("samplers lists {0} twice")]
+    #[error("`samplers` lists {0} twice")]
     Repeated(Stage),
     /// Not a stage.
-    #[error("samplers names {name:?}, which is none of {choices}")]
+    #[error("`samplers` names {name:?}, which is none of {choices}")]
     UnknownStage {
         /// What was given.
         name: String,

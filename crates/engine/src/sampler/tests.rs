@@ -250,13 +250,13 @@ fn parameters_out_of_range_are_named() {
         change(&mut params);
         params.validate(10).unwrap_err().to_string()
     };
-    assert_eq!(error(|p| p.temperature = -0.1), "temperature is -0.1, but must be at least 0");
-    assert_eq!(error(|p| p.temperature = f32::NAN), "temperature is NaN, but must be at least 0");
-    assert_eq!(error(|p| p.temperature = f32::INFINITY), "temperature is inf, but must be at least 0");
+    assert_eq!(error(|p| p.temperature = -0.1), "`temperature` is -0.1, but must be at least 0");
+    assert_eq!(error(|p| p.temperature = f32::NAN), "`temperature` is NaN, but must be at least 0");
+    assert_eq!(error(|p| p.temperature = f32::INFINITY), "`temperature` is inf, but must be at least 0");
     assert_eq!(error(|p| p.top_p = 1.1), "top_p is 1.1, but must be from 0 to 1");
     assert_eq!(error(|p| p.min_p = -1.0), "min_p is -1, but must be from 0 to 1");
     assert_eq!(error(|p| p.repeat_penalty = 0.0), "repeat_penalty is 0, but must be above 0");
-    assert_eq!(error(|p| p.repeat_last_n = -2), "repeat_last_n is -2, but must be at least -1");
+    assert_eq!(error(|p| p.repeat_last_n = -2), "`repeat_last_n` is -2, but must be at least -1");
     let text = "presence_penalty is inf, but must be a finite number";
     assert_eq!(error(|p| p.presence_penalty = f32::INFINITY), text);
     let text = "frequency_penalty is NaN, but must be a finite number";

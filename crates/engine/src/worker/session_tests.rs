@@ -396,7 +396,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     let refused =
         |bench: &mut Bench| bench.worker.load_session(SessionId(2), &path, None).unwrap_err().to_string();
     let mut small = bench_on(&eloquent(), 32, 64);
-    assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32 (--n-ctx)");
+    assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32");
     small.assert_idle();
     let mut full = bench_on(&eloquent(), 64, 8);
     let _running = full.submit(Request { session: None, ..turn(&[1; 60], 4) }).unwrap();

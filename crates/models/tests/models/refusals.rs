@@ -215,31 +215,31 @@ fn rope_overrides_that_cannot_be_meant_are_refused() {
     for (rope, wanted) in [
         (
             RopeOverrides { scale: Some(0.0), ..none },
-            "--rope-scale is 0: a number above 0 and at most 1000000 is needed",
+            "`rope.scale` is 0: a number above 0 and at most 1000000 is needed",
         ),
         (
             RopeOverrides { scale: Some(2.0), freq_scale: Some(0.5), ..none },
-            "--rope-freq-scale is 0.5: only one of it and --rope-scale (now 2) is needed",
+            "`rope.freq_scale` is 0.5: only one of it and `rope.scale` (now 2) is needed",
         ),
         (
             RopeOverrides { freq_base: Some(f64::NAN), ..none },
-            "--rope-freq-base is NaN: a number above 1 and at most 1000000000000000 is needed",
+            "`rope.freq_base` is NaN: a number above 1 and at most 1000000000000000 is needed",
         ),
         (
             RopeOverrides { scaling: Some(RopeScalingKind::None), scale: Some(2.0), ..none },
-            "--rope-scale is 2: no factor with --rope-scaling none, or --rope-scaling linear or yarn is needed",
+            "`rope.scale` is 2: no factor with `rope.scaling` none, or `rope.scaling` linear or yarn is needed",
         ),
         (
             RopeOverrides { yarn_beta_fast: Some(16.0), ..none },
-            "--yarn-beta-fast is 16: --rope-scaling yarn with it (the model's rope scaling is none) is needed",
+            "`rope.yarn_beta_fast` is 16: `rope.scaling` yarn with it (the model's rope scaling is none) is needed",
         ),
         (
             RopeOverrides { scaling: Some(RopeScalingKind::Yarn), yarn_original_context: Some(0), ..none },
-            "--yarn-orig-ctx is 0: a context length is needed",
+            "`rope.yarn_original_context` is 0: a context length is needed",
         ),
         (
             RopeOverrides { scaling: Some(RopeScalingKind::Yarn), yarn_ext_factor: Some(1.5), ..none },
-            "--yarn-ext-factor is 1.5: a number from 0 to 1, or below 0 for the usual one is needed",
+            "`rope.yarn_ext_factor` is 1.5: a number from 0 to 1, or below 0 for the usual one is needed",
         ),
     ] {
         let options = ModelOptions { rope, ..ModelOptions::default() };
@@ -247,20 +247,20 @@ fn rope_overrides_that_cannot_be_meant_are_refused() {
         assert_eq!(error.to_string(), wanted);
     }
     let error = "ntk".parse::<RopeScalingKind>().unwrap_err().to_string();
-    assert_eq!(error, "--rope-scaling is \"ntk\": none, linear or yarn is needed");
+    assert_eq!(error, "`rope.scaling` is \"ntk\": none, linear or yarn is needed");
 }
 
 #[test]
 fn overrides_of_a_wrong_type_are_refused() {
     for (entry, wanted) in [
-        ("llama.block_count=str:4", "--override-kv llama.block_count is str:4: int:VALUE is needed"),
+        ("llama.block_count=str:4", "`metadata` llama.block_count is str:4: int:VALUE is needed"),
         (
             "llama.block_count=int:-1",
             "metadata key llama.block_count is -1: an integer from 0 to 4294967295 is needed",
         ),
         (
             "tokenizer.ggml.tokens=str:a",
-            "the metadata key \"tokenizer.ggml.tokens\" cannot be replaced; --tokenizer-pre and --chat-template replace what a \
+            "the metadata key \"tokenizer.ggml.tokens\" cannot be replaced; `tokenizer_pre` and `chat_template` replace what a \
              tokenizer and a conversation are made by",
         ),
         (
@@ -291,7 +291,7 @@ fn overrides_that_mean_nothing_are_refused_by_name() {
     ] {
         let key = entry.split('=').next().unwrap();
         let error = read(Family::Llama, &["llama.block_count=int:4", entry]).unwrap_err();
-        let text = format!("--override-kv {key}: the file has no such key, and the model reads none{wanted}");
+        let text = format!("`metadata` {key}: the file has no such key, and the model reads none{wanted}");
         assert_eq!(error, text);
     }
     // Not in the file but read, in the file but not read, and given twice.
@@ -309,11 +309,11 @@ fn overrides_that_mean_nothing_are_refused_by_name() {
 fn learned_positions_have_no_rotation_to_set() {
     let none = RopeOverrides::default();
     for (rope, flag) in [
-        (RopeOverrides { scaling: Some(RopeScalingKind::None), ..none }, "--rope-scaling is none"),
-        (RopeOverrides { scale: Some(2.0), ..none }, "--rope-scale is 2"),
-        (RopeOverrides { freq_base: Some(5e5), ..none }, "--rope-freq-base is 500000"),
-        (RopeOverrides { freq_scale: Some(0.5), ..none }, "--rope-freq-scale is 0.5"),
-        (RopeOverrides { yarn_original_context: Some(64), ..none }, "--yarn-orig-ctx is 64"),
+        (RopeOverrides { scaling: Some(RopeScalingKind::None), ..none }, "`rope.scaling` is none"),
+        (RopeOverrides { scale: Some(2.0), ..none }, "`rope.scale` is 2"),
+        (RopeOverrides { freq_base: Some(5e5), ..none }, "`rope.freq_base` is 500000"),
+        (RopeOverrides { freq_scale: Some(0.5), ..none }, "`rope.freq_scale` is 0.5"),
+        (RopeOverrides { yarn_original_context: Some(64), ..none }, "`rope.yarn_original_context` is 64"),
     ] {
         let options = ModelOptions { rope, ..ModelOptions::default() };
         let error = Model::read(&open(&Family::Gpt2.model()), &options).unwrap_err();

@@ -149,7 +149,7 @@ pub enum TokenizerError {
     /// The pre-tokenizer is not one that this crate implements.
     #[error(
         "pre-tokenizer '{name}' is not supported; supported: {supported}. \
-         If the model splits text like one of these, choose it with --tokenizer-pre"
+         If the model splits text like one of these, choose it with `tokenizer_pre`"
     )]
     UnknownPre {
         /// The name found in the specification.

@@ -167,9 +167,7 @@ pub enum SessionError {
     #[error("it was made with another chat template")]
     Template,
     /// Other storage of rows.
-    #[error(
-        "its rows are stored as {found}, this cache holds {wanted} (--cache-type-k and --cache-type-v choose)"
-    )]
+    #[error("its rows are stored as {found}, this cache holds {wanted}")]
     Format {
         /// K and V in the file.
         found: String,
@@ -180,7 +178,7 @@ pub enum SessionError {
     #[error("its layers are not those of this model")]
     Shape,
     /// A sequence that does not fit.
-    #[error("it holds {length} positions, the context has {n_ctx} (--n-ctx)")]
+    #[error("it holds {length} positions, the context has {n_ctx}")]
     TooLong {
         /// Rows of the sequence.
         length: u32,

@@ -189,7 +189,7 @@ fn refusals_say_why() {
     assert_eq!(refusal(&bytes, other, &spec(16)), "it was made with another chat template");
     let mut stored = spec(16);
     stored.groups[1].k_format = KvFormat::F32;
-    let text = "its rows are stored as f16 and f32, this cache holds f32 and f32 (--cache-type-k and --cache-type-v choose)";
+    let text = "its rows are stored as f16 and f32, this cache holds f32 and f32";
     assert_eq!(refusal(&bytes, IDENTITY, &stored), text);
     let mut wider = spec(16);
     wider.groups[0].k_dim = 4;

@@ -57,7 +57,7 @@ fn the_wide_space_is_a_space() {
 #[test]
 fn unknown_names_are_told_with_the_way_out() {
     let message = PreTokenizerInfo::named("nonsense").unwrap_err().to_string();
-    for part in ["nonsense", "--tokenizer-pre", "qwen2", "tekken"] {
+    for part in ["nonsense", "`tokenizer_pre`", "qwen2", "tekken"] {
         assert!(message.contains(part), "{message}");
     }
 }
