@@ -165,16 +165,16 @@ mod tests {
             error(|r| r.prompt.push(10)),
             "`prompt`: token 10 at index 2 is outside the vocabulary of 10 tokens"
         );
-        assert_eq!(error(|r| r.stop = vec!["a".into(), String::new()]), "stop: stop string 1 is empty");
+        assert_eq!(error(|r| r.stop = vec!["a".into(), String::new()]), "`stop`: stop string 1 is empty");
         assert_eq!(
             error(|r| r.logprobs = Some(11)),
-            "logprobs: 11 alternatives are more than the vocabulary of 10 tokens"
+            "`logprobs`: 11 alternatives are more than the vocabulary of 10 tokens"
         );
         assert_eq!(
             error(|r| r.prompt_logprobs = Some(PromptLogprobs { top: 12 })),
-            "prompt_logprobs: 12 alternatives are more than the vocabulary of 10 tokens"
+            "`prompt_logprobs`: 12 alternatives are more than the vocabulary of 10 tokens"
         );
-        assert!(error(|r| r.sampling.top_p = f32::NAN).starts_with("top_p"));
+        assert!(error(|r| r.sampling.top_p = f32::NAN).starts_with("`top_p`"));
     }
 
     #[test]

@@ -253,22 +253,22 @@ fn parameters_out_of_range_are_named() {
     assert_eq!(error(|p| p.temperature = -0.1), "`temperature` is -0.1, but must be at least 0");
     assert_eq!(error(|p| p.temperature = f32::NAN), "`temperature` is NaN, but must be at least 0");
     assert_eq!(error(|p| p.temperature = f32::INFINITY), "`temperature` is inf, but must be at least 0");
-    assert_eq!(error(|p| p.top_p = 1.1), "top_p is 1.1, but must be from 0 to 1");
-    assert_eq!(error(|p| p.min_p = -1.0), "min_p is -1, but must be from 0 to 1");
-    assert_eq!(error(|p| p.repeat_penalty = 0.0), "repeat_penalty is 0, but must be above 0");
+    assert_eq!(error(|p| p.top_p = 1.1), "`top_p` is 1.1, but must be from 0 to 1");
+    assert_eq!(error(|p| p.min_p = -1.0), "`min_p` is -1, but must be from 0 to 1");
+    assert_eq!(error(|p| p.repeat_penalty = 0.0), "`repeat_penalty` is 0, but must be above 0");
     assert_eq!(error(|p| p.repeat_last_n = -2), "`repeat_last_n` is -2, but must be at least -1");
-    let text = "presence_penalty is inf, but must be a finite number";
+    let text = "`presence_penalty` is inf, but must be a finite number";
     assert_eq!(error(|p| p.presence_penalty = f32::INFINITY), text);
-    let text = "frequency_penalty is NaN, but must be a finite number";
+    let text = "`frequency_penalty` is NaN, but must be a finite number";
     assert_eq!(error(|p| p.frequency_penalty = f32::NAN), text);
-    let text = "logit_bias names token 10, which is outside the vocabulary of 10 tokens";
+    let text = "`logit_bias` names token 10, which is outside the vocabulary of 10 tokens";
     assert_eq!(error(|p| p.logit_bias = vec![(10, 0.0)]), text);
     assert_eq!(
         error(|p| p.logit_bias = vec![(1, f32::NAN)]),
-        "logit_bias is NaN, but must be below infinity"
+        "`logit_bias` is NaN, but must be below infinity"
     );
-    assert_eq!(error(|p| p.order = vec![Stage::TopK, Stage::TopK]), "samplers lists top_k twice");
-    let text = "samplers names \"topk\", which is none of penalties, top_k, top_p, min_p, temperature";
+    assert_eq!(error(|p| p.order = vec![Stage::TopK, Stage::TopK]), "`samplers` lists top_k twice");
+    let text = "`samplers` names \"topk\", which is none of penalties, top_k, top_p, min_p, temperature";
     assert_eq!("topk".parse::<Stage>().unwrap_err().to_string(), text);
     assert!(Stage::ALL.iter().all(|stage| stage.name().parse() == Ok(*stage)));
     let banned = SamplingParams { logit_bias: vec![(1, f32::NEG_INFINITY)], ..SamplingParams::default() };
