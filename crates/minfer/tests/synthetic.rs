@@ -9,17 +9,6 @@ use minfer::graph::KvFormat;
 use minfer::{ContextLength, KvOptions, LoadError, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_testkit::synthetic::{self, Family};
 
-/// Largest difference of log-probabilities that is allowed. The records have five decimals.
-fn tolerance(family: Family) -> f64 {
-    match family {
-        // Arguments of GELU near the middle of two f16 are rounded to one or the other.
-        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
-        // The engine that made the records computes GELU in f16.
-        Family::Gpt2 | Family::Phi2 | Family::Starcoder2 | Family::Falcon | Family::Falcon40b => 2e-3,
-        _ => 2e-5,
-    }
-}
-
 fn log_softmax(logits: &[f32]) -> Vec<f64> {
     let highest = logits.iter().fold(f64::NEG_INFINITY, |highest, &logit| highest.max(f64::from(logit)));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - highest).exp()).sum();
@@ -92,7 +81,7 @@ fn families_agree_with_recorded_distributions() {
         for isa in Isa::available() {
             let worst = worst_difference(family, isa);
             println!("{} on {isa}: {worst:.2e}", family.name());
-            assert!(worst <= tolerance(family), "{} on {isa}: {worst:.2e}", family.name());
+            assert!(worst <= family.tolerance(), "{} on {isa}: {worst:.2e}", family.name());
         }
     }
 }

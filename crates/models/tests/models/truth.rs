@@ -12,18 +12,6 @@ use minfer_tensor::blocks::decode_row;
 use minfer_testkit::interpreter::{Matrix, ReferenceKv, interpret};
 use minfer_testkit::synthetic::{Family, Reference, reference};
 
-/// Largest allowed difference of a log-probability, in nats. Records have five decimals and come from f32 arithmetic; this
-/// program runs in f64.
-fn tolerance(family: Family) -> f64 {
-    match family {
-        // Arguments of GELU near the middle of two f16 are rounded to one or the other.
-        Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
-        // The engine that made the records computes GELU in f16.
-        Family::Gpt2 | Family::Phi2 | Family::Starcoder2 | Family::Falcon | Family::Falcon40b => 2e-3,
-        _ => 3e-5,
-    }
-}
-
 fn decoded(program: &Program, source: &FileWeights<'_>, id: WeightId) -> Vec<f32> {
     let weight = program.weight(id);
     let mut values = vec![0.0; weight.rows() as usize * weight.columns() as usize];
@@ -79,7 +67,6 @@ fn plain_gelu(program: &mut Program) -> bool {
     found
 }
 
-#[track_caller]
 fn check(family: Family) {
     let file = open(&family.model());
     let mut model = Model::read(&file, &ModelOptions::default()).expect("synthetic models are read");
@@ -88,7 +75,7 @@ fn check(family: Family) {
     let plain = logits(&model.program, &model.weights(&file), &spec, &record);
     let worst = worst_difference(&plain, &record);
     println!("{}: worst difference {worst:.2e}", family.name());
-    assert!(worst <= tolerance(family), "{}: log-probabilities differ by {worst}", family.name());
+    assert!(worst <= family.tolerance(), "{}: log-probabilities differ by {worst}", family.name());
 
     if plain_gelu(&mut model.program) {
         let halved = logits(&model.program, &model.weights(&file), &spec, &record);
@@ -99,150 +86,14 @@ fn check(family: Family) {
 
     rewrite_all(&mut model.program, &REWRITES).expect("models are rewritten");
     let fused = logits(&model.program, &model.weights(&file), &spec, &record);
-    assert!(worst_difference(&fused, &record) <= tolerance(family), "{}: once rewritten", family.name());
+    assert!(worst_difference(&fused, &record) <= family.tolerance(), "{}: once rewritten", family.name());
 }
 
 #[test]
-fn llama() {
-    check(Family::Llama);
-}
-
-#[test]
-fn llama3() {
-    check(Family::Llama3);
-}
-
-#[test]
-fn llama_yarn() {
-    check(Family::LlamaYarn);
-}
-
-#[test]
-fn llama_linear() {
-    check(Family::LlamaLinear);
-}
-
-#[test]
-fn llama_odd() {
-    check(Family::LlamaOdd);
-}
-
-#[test]
-fn qwen2() {
-    check(Family::Qwen2);
-}
-
-#[test]
-fn qwen3() {
-    check(Family::Qwen3);
-}
-
-#[test]
-fn gemma() {
-    check(Family::Gemma);
-}
-
-#[test]
-fn gemma2() {
-    check(Family::Gemma2);
-}
-
-#[test]
-fn gemma3() {
-    check(Family::Gemma3);
-}
-
-#[test]
-fn phi3() {
-    check(Family::Phi3);
-}
-
-#[test]
-fn phi3_long() {
-    check(Family::Phi3Long);
-}
-
-#[test]
-fn granite() {
-    check(Family::Granite);
-}
-
-#[test]
-fn olmo2() {
-    check(Family::Olmo2);
-}
-
-#[test]
-fn smollm3() {
-    check(Family::Smollm3);
-}
-
-#[test]
-fn glm4() {
-    check(Family::Glm4);
-}
-
-#[test]
-fn gpt2() {
-    check(Family::Gpt2);
-}
-
-#[test]
-fn phi2() {
-    check(Family::Phi2);
-}
-
-#[test]
-fn starcoder2() {
-    check(Family::Starcoder2);
-}
-
-#[test]
-fn stablelm() {
-    check(Family::Stablelm);
-}
-
-#[test]
-fn stablelm_parallel() {
-    check(Family::StablelmParallel);
-}
-
-#[test]
-fn falcon() {
-    check(Family::Falcon);
-}
-
-#[test]
-fn falcon_40b() {
-    check(Family::Falcon40b);
-}
-
-#[test]
-fn command_r() {
-    check(Family::CommandR);
-}
-
-#[test]
-fn cohere2() {
-    check(Family::Cohere2);
-}
-
-#[test]
-fn internlm2() {
-    check(Family::Internlm2);
-}
-
-#[test]
-fn minicpm() {
-    check(Family::Minicpm);
-}
-
-#[test]
-fn exaone4() {
-    check(Family::Exaone4);
-}
-
-#[test]
-fn exaone4_32b() {
-    check(Family::Exaone432b);
+fn every_family_answers_as_recorded() {
+    std::thread::scope(|scope| {
+        for &family in Family::ALL {
+            scope.spawn(move || check(family));
+        }
+    });
 }

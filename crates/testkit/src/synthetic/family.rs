@@ -66,6 +66,20 @@ families! {
     Exaone432b "exaone4-32b" "exaone4 with 64 layers: windows and rotation in three of four, neither in the fourth.",
 }
 
+impl Family {
+    /// The largest difference of a log-probability from its record that is allowed, in nats. Records have five decimals and
+    /// come from f32 arithmetic.
+    pub const fn tolerance(self) -> f64 {
+        match self {
+            // Arguments of GELU near the middle of two f16 are rounded to one or the other.
+            Family::Gemma | Family::Gemma2 | Family::Gemma3 => 2e-3,
+            // The engine that made the records computes GELU in f16.
+            Family::Gpt2 | Family::Phi2 | Family::Starcoder2 | Family::Falcon | Family::Falcon40b => 2e-3,
+            _ => 2e-5,
+        }
+    }
+}
+
 /// Sizes of a model.
 pub(super) struct Sizes {
     pub(super) layers: usize,
