@@ -85,7 +85,8 @@ impl Worker {
             most_bytes: model.arena().memory().limit,
             placement: config.placement,
             cache: config.prefix_cache,
-            ..StoreOptions::default()
+            // The rows of a store are all of one model: half of its identity is enough to tell them from another's.
+            fingerprint: config.identity.model as u64,
         };
         let mut worker = Worker {
             store: Store::new(model.kv_spec(), options),

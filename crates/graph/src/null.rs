@@ -1,6 +1,6 @@
 //! A backend that computes nothing, checks everything and counts everything.
 //!
-//! The engine, the batcher and the server are tested on it. Its arena remembers which token each cell holds, so that logits
+//! The engine and its batcher are tested on it. Its arena remembers which token each cell holds, so that logits
 //! can depend on a sequence's whole history: a block that was shared, copied or released wrongly shows as another text,
 //! or as an error that names the cell.
 

@@ -5,10 +5,9 @@
 use std::collections::HashMap;
 
 use minfer_graph::{
-    Activation, AttentionSpec, Batch, EmbedBy, Graph, KvFormat, KvSpec, LinearPart, Mask, NormKind, NormSpec,
-    Op, Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
+    Activation, AttentionSpec, Batch, EmbedBy, Graph, KvSpec, LinearPart, Mask, NormKind, NormSpec, Op,
+    Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
 };
-use minfer_tensor::blocks::{q4_0, q8_0};
 
 /// A row-major matrix of f64.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,19 +47,13 @@ impl Matrix {
 #[derive(Debug, Clone)]
 pub struct ReferenceKv {
     spec: KvSpec,
-    rounds: bool,
     rows: HashMap<(u32, u32), [Vec<f64>; 2]>,
 }
 
 impl ReferenceKv {
     /// Rows are kept in f64, whatever the spec's formats.
     pub fn exact(spec: &KvSpec) -> ReferenceKv {
-        ReferenceKv { spec: spec.clone(), rounds: false, rows: HashMap::new() }
-    }
-
-    /// Rows are what the spec's formats make of them: rounded to nearest even, or encoded and decoded in blocks.
-    pub fn as_stored(spec: &KvSpec) -> ReferenceKv {
-        ReferenceKv { rounds: true, ..ReferenceKv::exact(spec) }
+        ReferenceKv { spec: spec.clone(), rows: HashMap::new() }
     }
 
     /// The K and V rows of a cell of a layer.
@@ -74,15 +67,8 @@ impl ReferenceKv {
 
     fn store(&mut self, batch: &Batch<'_>, layer: u32, k: &Matrix, v: &Matrix) {
         let group = self.group(layer);
-        let spec = &self.spec.groups[group];
-        let (k_format, v_format) = (spec.k_format, spec.v_format);
         for (row, &cell) in batch.kv[group].cells.iter().enumerate() {
-            let keep = |matrix: &Matrix, format| -> Vec<f64> {
-                let row = matrix.row(row);
-                if self.rounds { stored(format, row) } else { row.to_vec() }
-            };
-            let pair = [keep(k, k_format), keep(v, v_format)];
-            self.rows.insert((layer, cell), pair);
+            self.rows.insert((layer, cell), [k, v].map(|matrix| matrix.row(row).to_vec()));
         }
     }
 
@@ -387,7 +373,7 @@ fn activate(activation: Activation, x: f64) -> f64 {
         Activation::Silu => x / (1.0 + (-x).exp()),
         Activation::GeluTanh => gelu_tanh(x),
         Activation::GeluHalf if x.abs() >= 10.0 => x.max(0.0),
-        Activation::GeluHalf => round_to(Float::F16, gelu_tanh(round_to(Float::F16, x))),
+        Activation::GeluHalf => round_to_f16(gelu_tanh(round_to_f16(x))),
     }
 }
 
@@ -400,52 +386,19 @@ fn soft_cap(cap: f64, x: f64) -> f64 {
     cap * (x / cap).tanh()
 }
 
-/// What rows of a format keep of numbers.
-fn stored(format: KvFormat, row: &[f64]) -> Vec<f64> {
-    let coded = |code: fn(&mut [f32; 32])| -> Vec<f64> {
-        let mut values: Vec<f32> = row.iter().map(|&x| x as f32).collect();
-        values.as_chunks_mut().0.iter_mut().for_each(code);
-        values.into_iter().map(f64::from).collect()
-    };
-    let rounded = |float| row.iter().map(|&x| round_to(float, x)).collect();
-    match format {
-        KvFormat::F32 => row.iter().map(|&x| f64::from(x as f32)).collect(),
-        KvFormat::F16 => rounded(Float::F16),
-        KvFormat::BF16 => rounded(Float::BF16),
-        KvFormat::Q8_0 => coded(|values| {
-            let mut block = [0; q8_0::BYTES];
-            q8_0::encode(values, &mut block);
-            q8_0::decode(&block, values);
-        }),
-        KvFormat::Q4_0 => coded(|values| {
-            let mut block = [0; q4_0::BYTES];
-            q4_0::encode(values, &mut block);
-            q4_0::decode(&block, values);
-        }),
-    }
-}
-
-/// Narrow floating point numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Float {
-    F16,
-    BF16,
-}
-
-/// Rounds to nearest even, once, from f64.
-fn round_to(float: Float, x: f64) -> f64 {
-    let (fraction_bits, smallest_exponent, largest) = match float {
-        Float::F16 => (10, -14, 65504.0),
-        Float::BF16 => (7, -126, f64::from(f32::from_bits(0x7f7f_0000))),
-    };
+/// The nearest f16, ties to even, rounded once from f64.
+fn round_to_f16(x: f64) -> f64 {
+    const FRACTION_BITS: i32 = 10;
+    const SMALLEST_EXPONENT: i32 = -14;
+    const LARGEST: f64 = 65504.0;
     if x == 0.0 || !x.is_finite() {
         return x;
     }
-    // The biased exponent field of an f64; subnormal f64 values are far below every format's smallest.
+    // The biased exponent field of an f64; subnormal f64 values are far below f16's smallest.
     let exponent = ((x.to_bits() >> 52) & 0x7ff) as i32 - 1023;
-    let unit = 2f64.powi(exponent.max(smallest_exponent) - fraction_bits);
+    let unit = 2f64.powi(exponent.max(SMALLEST_EXPONENT) - FRACTION_BITS);
     let rounded = (x / unit).round_ties_even() * unit;
-    if rounded.abs() > largest { f64::INFINITY.copysign(x) } else { rounded }
+    if rounded.abs() > LARGEST { f64::INFINITY.copysign(x) } else { rounded }
 }
 
 #[cfg(test)]
@@ -455,16 +408,15 @@ mod tests {
     #[test]
     fn rounding_is_to_nearest_even_with_subnormals() {
         let cases = [
-            (Float::F16, 1.0 + 2f64.powi(-11), 1.0),
-            (Float::F16, 1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-9)),
-            (Float::F16, 65519.0, 65504.0),
-            (Float::F16, 65520.0, f64::INFINITY),
-            (Float::F16, 2f64.powi(-25), 0.0),
-            (Float::F16, 1.5 * 2f64.powi(-24), 2f64.powi(-23)),
-            (Float::BF16, -(1.0 + 2f64.powi(-8)), -1.0),
+            (1.0 + 2f64.powi(-11), 1.0),
+            (1.0 + 3.0 * 2f64.powi(-11), 1.0 + 2f64.powi(-9)),
+            (65519.0, 65504.0),
+            (65520.0, f64::INFINITY),
+            (2f64.powi(-25), 0.0),
+            (1.5 * 2f64.powi(-24), 2f64.powi(-23)),
         ];
-        for (float, x, expected) in cases {
-            assert_eq!(round_to(float, x), expected, "{float:?} {x}");
+        for (x, expected) in cases {
+            assert_eq!(round_to_f16(x), expected, "{x}");
         }
     }
 

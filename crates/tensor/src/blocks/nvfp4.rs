@@ -13,8 +13,6 @@ pub use super::mxfp4::VALUES;
 pub const LEN: usize = 64;
 /// Bytes of a block.
 pub const BYTES: usize = 36;
-/// First byte of the scales.
-pub const SCALES_AT: usize = 0;
 /// First byte of the quants.
 pub const QUANTS_AT: usize = 4;
 /// Elements of a sub-block.
