@@ -34,6 +34,37 @@ fn conversations_are_rendered() {
     assert_eq!(rendering, "<s>[user] Hi</s>\n[assistant] None</s>\n[assistant]");
 }
 
+/// Templates come from files that anybody may have written: whatever became of one, it renders or is an error.
+#[test]
+fn damaged_templates_render_or_are_refused() {
+    let whole = "{%- set ns = namespace(n=0) -%}{% for message in messages %}{% if loop.first and message.role == 'system' %}\
+        {{ raise_exception('no') }}{% elif message['content'] is string %}[{{ message.role | upper }}] \
+        {{- message.content.split('</think>')[-1] | trim }}{% set ns.n = ns.n + loop.index0 %}{{ ns.n // 2 }}\
+        {% else %}{{ message | tojson(indent=2) }}{% endif %}{% endfor %}{% macro m(a, b=[1, 2][0:1]) %}{{ a ~ b }}{% endmacro %}\
+        {{ m('x') }}{{ strftime_now('%Y') | length }}{% if add_generation_prompt %}{{ '<a>\\n' }}{% endif %}";
+    let input = input(json!([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": null}]));
+    let mut state = 1_u64;
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % bound
+    };
+    let [mut rendered, mut refused] = [0, 0];
+    assert!(template(whole).render(&input).is_ok());
+    for _ in 0..400 {
+        let mut changed: Vec<char> = whole.chars().collect();
+        for _ in 0..1 + below(3) {
+            let (start, length) = (below(changed.len()), 1 + below(12));
+            let piece: Vec<char> = changed[start..(start + length).min(changed.len())].to_vec();
+            let (at, removed) = (below(changed.len()), below(3));
+            changed.splice(at..(at + removed).min(changed.len()), piece);
+        }
+        let source: String = changed.into_iter().collect();
+        let done = ChatTemplate::new(&source, None, None).and_then(|template| template.render(&input));
+        *if done.is_ok() { &mut rendered } else { &mut refused } += 1;
+    }
+    assert!(rendered > 20 && refused > 20, "{rendered} and {refused}");
+}
+
 #[test]
 fn block_tags_swallow_their_lines() {
     let source = "a\n    {% if true %}\nb\n    {% endif %}\nc\n  {{- ' d' }}\n";

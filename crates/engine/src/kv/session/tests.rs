@@ -234,6 +234,23 @@ fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
     assert!(refusal(&resummed(huge), IDENTITY, &spec(16)).contains("contradicts"));
 }
 
+/// Sums prove nothing against somebody who means harm: any numbers behind them are read or refused.
+#[test]
+fn any_number_behind_right_sums_is_read_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = saved_file(folder.path());
+    let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize + 24;
+    let mut refused = 0;
+    for at in 16..header - 4 {
+        for number in [0, 1, 0xff, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX] {
+            let mut changed = bytes.clone();
+            changed[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            refused += usize::from(refusal(&resummed(changed), IDENTITY, &spec(16)) != "accepted");
+        }
+    }
+    assert!(refused > header, "{refused} of {header} bytes");
+}
+
 #[test]
 fn a_file_that_cannot_be_written_leaves_the_old_one() {
     let folder = tempfile::tempdir().unwrap();
