@@ -134,7 +134,7 @@ pub(super) fn stages(text: &str) -> Result<Stages, String> {
     for name in text.split(';') {
         let stage: Stage = name.trim().parse().map_err(|error: ParamError| refusal::text(&error))?;
         if stages.contains(&stage) {
-            return Err(ParamError::Repeated(stage).to_string());
+            return Err(refusal::text(&ParamError::Repeated(stage)));
         }
         stages.push(stage);
     }
