@@ -36,6 +36,27 @@ fn a_beginning_that_is_typed_is_not_added_again() {
     assert_eq!(["the", "<|bos|>the", "<|bos|><|bos|>the"].map(tokens), [Some(2), Some(2), Some(3)]);
 }
 
+/// Prompts and templates are read to their end wherever they come from; a model is not, and says so without waiting.
+#[cfg(target_os = "linux")]
+#[test]
+fn texts_come_through_pipes_and_models_do_not() {
+    let place = Place::with(Family::Llama);
+    place.write("p.text", "the thing");
+    place.write("t.text", TEMPLATE);
+    let run = |model: &str, flags: &str| {
+        let line = format!(
+            "rm -f p t; mkfifo p t; for pipe in p t; do timeout 9 sh -c \"cat $pipe.text > $pipe\" > /dev/null 2>&1 & done; \
+             exec timeout 60 \"$0\" run {model} -n 0 --json {flags}"
+        );
+        place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")])
+    };
+    let tokens = |flags: &str| run("tiny.gguf", flags).json()["usage"]["prompt_tokens"].clone();
+    assert_eq!(tokens("-f p --chat-template t"), tokens("-f p.text --chat-template t.text"));
+    assert_eq!(tokens("-f p --raw"), tokens("-f p.text --raw"));
+    has(&run("./p", "the --raw").failure(), &["./p is not a regular file"]);
+    has(&run("/dev/zero", "the --raw").failure(), &["/dev/zero is not a regular file"]);
+}
+
 #[test]
 fn facts_say_what_a_context_shift_forgot() {
     let place = Place::with(Family::Llama);
