@@ -157,7 +157,7 @@ const PARTIAL_FLOATS: usize = 1 << 18;
 /// Memory of the backend beside the plan's workspace.
 pub(super) struct Scratch {
     /// The 8-bit image.
-    quantised: Vec<u32>,
+    quantised: HostBuffer,
     /// Tables of angles, one for each distinct rotation.
     angles: Vec<HostBuffer>,
     /// Partial states of attention.
@@ -199,11 +199,9 @@ impl Scratch {
             HostBuffer::new(4 * rope::table_floats(rope, extents.tokens as usize) as u64, "tables of angles")
         });
         let partials = if operations.is_empty() { 0 } else { PARTIAL_FLOATS };
+        let words = QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms);
         Ok(Scratch {
-            quantised: vec![
-                0;
-                QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms)
-            ],
+            quantised: HostBuffer::new(4 * words as u64, "quantised activations")?,
             angles: angles.collect::<Result<_, _>>()?,
             partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
             attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
@@ -229,7 +227,7 @@ impl Scratch {
     pub(super) fn bytes(&self) -> u64 {
         let attention = self.attention.iter().map(|scratch| lock(scratch).bytes());
         let angles = self.angles.iter().map(HostBuffer::bytes);
-        4 * self.quantised.len() as u64 + self.partials.bytes() + attention.chain(angles).sum::<u64>()
+        self.quantised.bytes() + self.partials.bytes() + attention.chain(angles).sum::<u64>()
     }
 
     /// Plans this step's attention.
@@ -245,7 +243,7 @@ impl Scratch {
     pub(super) fn shared(&mut self) -> SharedScratch<'_> {
         let (rope_offsets, turns) = self.turns.shared();
         SharedScratch {
-            quantised: SharedSlice::from_slice(&mut self.quantised),
+            quantised: self.quantised.shared_words(),
             angles: self.angles.iter_mut().map(HostBuffer::shared).collect(),
             partials: self.partials.shared(),
             attention: &self.attention,
