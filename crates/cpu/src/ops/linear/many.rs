@@ -4,9 +4,11 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use zerocopy::IntoBytes;
+
 use super::rule::Rule;
 use super::tile::{Activations, Weights};
-use super::{Job, Outputs, Ruled, prefetch, quantised_bytes, tokens_in_cache};
+use super::{Job, LINE, Outputs, Ruled, quantised_bytes, tokens_in_cache};
 use crate::arch::{self, LANES, Simd};
 use crate::pack::Run;
 use crate::quantise::{GROUP, QuantisedRows};
@@ -34,6 +36,16 @@ impl<'a, F: Ruled> Kernel<'a, F> {
         Kernel { job, format: PhantomData }
     }
 
+    /// Memory of some runs, in whole blocks, of up to [`PANELS`] panels.
+    fn packed(&self, panels: Range<usize>, runs: Range<usize>) -> [&'a [u8]; PANELS] {
+        let mut bytes = [&[][..]; PANELS];
+        for (bytes, panel) in bytes.iter_mut().zip(panels) {
+            *bytes =
+                self.job.matrix.panel::<F::Block>(panel)[runs.start / F::RUNS..runs.end / F::RUNS].as_bytes();
+        }
+        bytes
+    }
+
     /// Up to [`PANELS`] panels for a block of tokens.
     #[inline(always)]
     fn panels<S: Simd>(
@@ -55,16 +67,18 @@ impl<'a, F: Ruled> Kernel<'a, F> {
             for (index, panel) in panels.clone().enumerate() {
                 let blocks = &self.job.matrix.panel::<F::Block>(panel)[first / F::RUNS..];
                 for (at, run) in runs.iter_mut().enumerate() {
-                    // The runs that are unpacked next.
-                    let ahead = together * size_of::<F::Block>() / F::RUNS;
-                    prefetch(simd, &blocks[at / F::RUNS], at % F::RUNS, F::RUNS, ahead);
                     run[index].fill::<S, F>(simd, codebook, &blocks[at / F::RUNS], at % F::RUNS);
                 }
             }
             let tokens = tokens.clone();
             let last = total - first <= together;
             let done = if last { Some(self.job.target.of(panels.clone())) } else { None };
-            let tiles = Tiles { x, tokens, first, runs, sums, done, rule: PhantomData::<F::Rule> };
+            let next = if last {
+                self.packed(panels.end..self.job.panels.end.min(panels.end + PANELS), 0..together)
+            } else {
+                self.packed(panels.clone(), first + together..total.min(first + 2 * together))
+            };
+            let tiles = Tiles { x, tokens, first, runs, next, sums, done, rule: PhantomData::<F::Rule> };
             if panels.len() == PANELS {
                 tiles.add::<S, PANELS>(simd)
             } else {
@@ -81,6 +95,13 @@ fn runs_together(total: usize, of_block: usize) -> usize {
     total.div_ceil(passes).next_multiple_of(of_block).max(1)
 }
 
+/// Tokens of a block: as few blocks as the second-level cache allows, of nearly the same length, in whole groups.
+fn block_of(tokens: usize, bytes_of_token: usize) -> usize {
+    let most = (tokens_in_cache(bytes_of_token) / GROUP * GROUP).clamp(GROUP, TOKENS);
+    let blocks = tokens.div_ceil(most).max(1);
+    tokens.div_ceil(blocks).next_multiple_of(GROUP).max(GROUP)
+}
+
 impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
     type Output = ();
 
@@ -89,8 +110,7 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
         let mut runs = [[Run::ZERO; PANELS]; RUNS];
         let mut sums = [[[0.0; LANES]; PANELS]; TOKENS];
         let x = Activations::new(self.job.input, F::ACTIVATIONS);
-        let block = tokens_in_cache(quantised_bytes(self.job.matrix.columns())) / GROUP * GROUP;
-        let block = block.clamp(GROUP, TOKENS);
+        let block = block_of(self.job.tokens.len(), quantised_bytes(self.job.matrix.columns()));
         let panels = self.job.panels.clone();
         let mut token = self.job.tokens.start;
         while token < self.job.tokens.end {
@@ -114,6 +134,8 @@ struct Tiles<'a, R> {
     tokens: Range<usize>,
     first: usize,
     runs: &'a [[Run; PANELS]],
+    /// Packed weights that are unpacked next. Every tile asks for its share of them: a burst would wait for memory.
+    next: [&'a [u8]; PANELS],
     /// The sums of earlier runs.
     sums: &'a mut [Sums],
     /// Where the sums go, if these are the last runs.
@@ -125,8 +147,9 @@ impl<R: Rule> Tiles<'_, R> {
     /// Adds the runs of `P` panels.
     #[inline(always)]
     fn add<S: Simd, const P: usize>(self, simd: S) {
-        let Tiles { x, tokens, first, runs, sums, done, .. } = self;
+        let Tiles { x, tokens, first, runs, next, sums, done, .. } = self;
         let mut token = tokens.start;
+        let mut asked = 0;
         while token < tokens.end {
             let left = x.in_group(token, tokens.end);
             let index = x.index(token, first);
@@ -139,6 +162,13 @@ impl<R: Rule> Tiles<'_, R> {
                             outputs.prefetch(simd, token);
                         }
                     }
+                    let due = next[0].len() / LINE * (token + $n - tokens.start) / tokens.len();
+                    for line in asked..due {
+                        for bytes in next {
+                            simd.prefetch(bytes.as_ptr().wrapping_add(line * LINE));
+                        }
+                    }
+                    asked = due;
                     let (fresh, done) = (first == 0, done.as_ref().map(|outputs| (outputs, token)));
                     simd.call(Tile::<R, P, $n> { x, index, runs, sums, fresh, done, rule: PhantomData });
                     token += $n;
@@ -202,6 +232,38 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
         for t in 0..N {
             for p in 0..P {
                 simd.store(sums[t][p], &mut self.sums[t][p]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_whole_groups_of_nearly_the_same_length() {
+        for columns in [32, 576, 1536, 8960, 1 << 20] {
+            let bytes = quantised_bytes(columns);
+            for tokens in 1..=TOKENS {
+                let block = block_of(tokens, bytes);
+                assert!(block.is_multiple_of(GROUP) && (GROUP..=TOKENS).contains(&block));
+                assert!(block == GROUP || block * bytes <= 3 << 19, "{tokens} tokens of {columns} columns");
+                let blocks = tokens.div_ceil(block);
+                let shortest = tokens - (blocks - 1) * block;
+                assert!(block - shortest < GROUP * blocks, "{tokens} tokens of {columns} columns");
+            }
+        }
+    }
+
+    #[test]
+    fn passes_are_whole_blocks_of_nearly_the_same_length() {
+        for of_block in [1, 8] {
+            for blocks in 1..200 {
+                let total = blocks * of_block;
+                let together = runs_together(total, of_block);
+                assert!(together.is_multiple_of(of_block) && (1..=RUNS).contains(&together));
+                assert_eq!(total.div_ceil(together), total.div_ceil(RUNS / of_block * of_block));
             }
         }
     }
