@@ -143,7 +143,7 @@ fn cached_model(cache: &CacheDir, group: &Group, all: &[Group]) -> Option<Cached
     let file = group.files.first()?.clone();
     let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
     let unique = all.iter().filter(|other| other.stem == group.stem).count() == 1;
-    let stem = if unique { &group.stem } else { file.trim_end_matches(".gguf") };
+    let stem = if unique { &group.stem } else { split::stem(&file) };
     let size = |file: &String| fs::metadata(cache.file_path(file)).map_or(0, |metadata| metadata.len());
     Some(CachedModel {
         name: catalog.unwrap_or(stem).to_owned(),

@@ -18,16 +18,22 @@ pub(crate) fn groups(files: impl IntoIterator<Item = String>) -> Vec<Group> {
         groups.entry(key(&file)).or_default().push(file);
     }
     let sorted = |mut files: Vec<String>| {
-        files.sort();
+        // A longer number is a greater one.
+        files.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
         files
     };
     groups.into_iter().map(|((stem, _), files)| Group { stem, files: sorted(files) }).collect()
 }
 
+/// A file name without its ending.
+pub(crate) fn stem(file: &str) -> &str {
+    file.strip_suffix(".gguf").unwrap_or(file)
+}
+
 /// What the parts of a model have in common: the name in front of the numbers, and how many parts there are; `None` where a
 /// file is no part.
 fn key(file: &str) -> (String, Option<u32>) {
-    let stem = file.trim_end_matches(".gguf");
+    let stem = stem(file);
     let part = || {
         let (front, count) = stem.rsplit_once("-of-")?;
         let (name, number) = front.rsplit_once('-')?;
@@ -47,6 +53,9 @@ fn five_digits(text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    mod check;
 
     fn seen(files: &[&str]) -> Vec<(String, usize)> {
         let groups = groups(files.iter().map(|file| (*file).to_owned()));
@@ -77,6 +86,36 @@ mod tests {
             "b-00001-of-+0003.gguf",
         ] {
             assert_eq!(seen(&[file]), [(file.trim_end_matches(".gguf").to_owned(), 1)], "{file}");
+        }
+    }
+
+    #[test]
+    fn any_names_are_put_together() {
+        const PIECES: [&str; 14] = [
+            "a",
+            "b",
+            "-",
+            "-of-",
+            ".gguf",
+            ".gguf",
+            "-00001-of-00002",
+            "-00002-of-00002",
+            "-00010-of-00012",
+            "00001",
+            "123456",
+            "-100000-of-123456",
+            "-99999-of-123456",
+            "é",
+        ];
+        let mut state = 1_u64;
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as usize % bound
+        };
+        let mut name =
+            || (0..1 + below(5)).map(|_| PIECES[below(PIECES.len())]).collect::<String>() + ".gguf";
+        for _ in 0..3000 {
+            check::check(&(0..12).map(|_| name()).collect::<BTreeSet<_>>());
         }
     }
 }

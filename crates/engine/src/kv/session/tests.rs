@@ -7,6 +7,9 @@ use minfer_graph::{KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSide, KvSpec, Nu
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
+use crate::kv::{Store, StoreOptions};
+
+mod hostile;
 
 const IDENTITY: SessionIdentity = SessionIdentity { model: 7, template: 9 };
 
@@ -218,13 +221,7 @@ fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
         let mut sequence = sequence();
         change(&mut sequence);
         let header = super::header::Header::new(IDENTITY, &spec(16), vec![sequence]).encode();
-        let mut bytes = save::MAGIC.to_vec();
-        bytes.extend(SESSION_VERSION.to_le_bytes());
-        bytes.extend((header.len() as u32).to_le_bytes());
-        bytes.extend((24 + header.len() as u64 + 16).to_le_bytes());
-        bytes.extend(&header);
-        bytes.extend([0; 16]);
-        let reason = refusal(&resummed(bytes), IDENTITY, &spec(16));
+        let reason = refusal(&hostile::file_around(&header, &[]), IDENTITY, &spec(16));
         assert_eq!(reason, format!("it contradicts itself: {words}"));
     }
     let (_, bytes) = saved_file(folder.path());
@@ -234,18 +231,22 @@ fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
     assert!(refusal(&resummed(huge), IDENTITY, &spec(16)).contains("contradicts"));
 }
 
-/// Sums prove nothing against somebody who means harm: any numbers behind them are read or refused.
+/// Sums prove nothing against somebody who means harm: any numbers behind them are read or refused, and what is read is taken.
 #[test]
-fn any_number_behind_right_sums_is_read_or_refused() {
+fn any_number_behind_right_sums_is_taken_or_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, bytes) = saved_file(folder.path());
+    let (path, bytes) = saved_file(folder.path());
+    let spec = spec(16);
+    let mut arena = arena(&spec, &[]);
+    hostile::take(&path, IDENTITY, &spec, &mut *arena).unwrap();
     let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize + 24;
     let mut refused = 0;
     for at in 16..header - 4 {
         for number in [0, 1, 0xff, 1 << 16, 1 << 31, u32::MAX - 1, u32::MAX] {
             let mut changed = bytes.clone();
             changed[at..at + 4].copy_from_slice(&number.to_le_bytes());
-            refused += usize::from(refusal(&resummed(changed), IDENTITY, &spec(16)) != "accepted");
+            fs::write(&path, resummed(changed)).unwrap();
+            refused += usize::from(hostile::take(&path, IDENTITY, &spec, &mut *arena).is_err());
         }
     }
     assert!(refused > header, "{refused} of {header} bytes");
