@@ -17,7 +17,7 @@ use crate::config::EngineConfig;
 use crate::event::{Event, PromptRow};
 use crate::feed::Feed;
 use crate::kv::session::SessionIdentity;
-use crate::kv::{Store, StoreOptions};
+use crate::kv::{Store, StoreOptions, most_rope_offsets};
 use crate::reply::Reply;
 use crate::sampler::logprobs::LogSoftmax;
 use crate::sampler::{SampleError, Scratch};
@@ -87,6 +87,7 @@ impl Worker {
             cache: config.prefix_cache,
             // The rows of a store are all of one model: half of its identity is enough to tell them from another's.
             fingerprint: config.identity.model as u64,
+            most_rope_offsets: Some(most_rope_offsets(config.n_ctx as u32)),
         };
         let mut worker = Worker {
             store: Store::new(model.kv_spec(), options),

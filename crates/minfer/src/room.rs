@@ -1,5 +1,6 @@
 //! What a model takes, and whether that fits into memory: told before any weight is read.
 
+use minfer_engine::kv::most_rope_offsets;
 use minfer_graph::{
     AttentionSpec, ExecutorConfig, Extents, KvMemory, KvSpec, Op, Prepared, Program, RopeSpec,
 };
@@ -253,9 +254,7 @@ impl Geometry {
     }
 }
 
-/// Bytes of the angles by which queries are turned on for rows that context shifts have moved. A shift forgets at least half of
-/// what it may, the oldest first, so rows see at most log2 of the context + 1 shifts, and all that see the same ones have one
-/// offset. Tables grow by doubling.
+/// Bytes of the angles by which queries are turned on for rows that context shifts have moved. Tables grow by doubling.
 fn angle_bytes(program: &Program, n_ctx: u32, sequences: u32) -> u64 {
     let mut rotations: Vec<RopeSpec> = Vec::new();
     for node in &program.body.nodes {
@@ -267,7 +266,7 @@ fn angle_bytes(program: &Program, n_ctx: u32, sequences: u32) -> u64 {
         }
     }
     let dims: u64 = rotations.iter().map(|rotation| u64::from(rotation.rotated_dims())).sum();
-    let offsets = u64::from(u32::BITS - n_ctx.leading_zeros() + 1);
+    let offsets = u64::from(most_rope_offsets(n_ctx));
     2 * u64::from(sequences) * offsets * dims * size_of::<f32>() as u64
 }
 

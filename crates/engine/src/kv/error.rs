@@ -73,6 +73,14 @@ pub enum StoreError {
         /// The window of the group.
         window: u32,
     },
+    /// Rows rotated at more distances from their positions than the angles of were reckoned with.
+    #[error("rows with {found} rope offsets, where those of a sequence have {most} at most")]
+    TooManyOffsets {
+        /// Distinct rope offsets beside 0.
+        found: usize,
+        /// As many as a sequence may have.
+        most: u32,
+    },
     /// A shape whose rows are not those of a sequence of this store.
     #[error("these rows cannot be restored: {0}")]
     BadShape(String),

@@ -24,5 +24,6 @@ mod window;
 pub use blocks::Placement;
 pub use error::StoreError;
 pub use restore::{Shape, ShapeRun};
+pub use shift::most_rope_offsets;
 pub use stats::{KvStats, SequenceBlocks};
 pub use store::{SequenceId, Store, StoreOptions};

@@ -92,7 +92,8 @@ impl Store {
                 return bad(format!("group {index} lacks position {position}, which the next token sees"));
             }
         }
-        Ok(())
+        let runs = shape.groups.iter().flatten().filter(|run| !run.evicted);
+        self.check_offsets(runs.map(|run| run.rope_offset))
     }
 }
 

@@ -1,12 +1,21 @@
 //! Removing tokens from within a sequence.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
+use minfer_graph::EVICTED;
 use minfer_graph::backend::KvArena;
 
 use super::error::StoreError;
 use super::store::{SequenceId, Store};
 use super::table::Table;
+
+/// Distinct rope offsets beside 0 that the rows of a sequence of so many positions have at most. A shift forgets at least half of
+/// what it may, the oldest first, so rows see at most log2 of the positions + 1 shifts, and all that see the same ones have one
+/// offset.
+pub fn most_rope_offsets(positions: u32) -> u32 {
+    u32::BITS - positions.leading_zeros() + 1
+}
 
 impl Store {
     /// Removes tokens; those behind them move down. No row is written: where the K rows of a run were rotated is kept with it, and
@@ -16,7 +25,8 @@ impl Store {
     /// more.
     ///
     /// # Errors
-    /// There are no such tokens, or the next token would see rows that a window has given back.
+    /// There are no such tokens, the next token would see rows that a window has given back, or rows would have more rope offsets
+    /// than a sequence's may.
     ///
     /// # Panics
     /// The sequence does not exist or has cells that are not published.
@@ -41,7 +51,10 @@ impl Store {
         let mut tables = sequence.tables.clone();
         let given_up: Vec<Vec<u32>> =
             tables.iter_mut().map(|table: &mut Table| table.remove(&range, length)).collect();
-        self.check_sight(id, length - (range.end - range.start), &tables)?;
+        let left = length - (range.end - range.start);
+        self.check_sight(id, left, &tables)?;
+        let runs = tables.iter().flat_map(|table| table.runs(left));
+        self.check_offsets(runs.filter(|run| run.block != EVICTED).map(|run| run.rope_offset))?;
         let sequence = self.sequences.get_mut(&id).expect("the sequence exists");
         self.index.cut(&mut sequence.tips, length, 0);
         sequence.tokens.drain(range.start as usize..range.end as usize);
@@ -52,5 +65,12 @@ impl Store {
             self.give_back(arena, group, blocks);
         }
         Ok(())
+    }
+
+    /// Whether rows of a sequence may have these rope offsets.
+    pub(super) fn check_offsets(&self, offsets: impl Iterator<Item = u32>) -> Result<(), StoreError> {
+        let found = offsets.filter(|&offset| offset > 0).collect::<BTreeSet<_>>().len();
+        let most = self.most_rope_offsets;
+        if found > most as usize { Err(StoreError::TooManyOffsets { found, most }) } else { Ok(()) }
     }
 }

@@ -37,6 +37,9 @@ pub struct StoreOptions {
     /// Stands for everything besides tokens that rows depend on: weights, adapters, formats, the rope scaling chosen for this
     /// context, the class of arithmetic. Rows of another fingerprint are never reused.
     pub fingerprint: u64,
+    /// Most distinct rope offsets beside 0 that the rows of a sequence may have; absent: any number. What attention keeps for
+    /// each of them was reckoned with beforehand, as [`most_rope_offsets`](super::most_rope_offsets) says.
+    pub most_rope_offsets: Option<u32>,
 }
 
 /// Positional blocks of every group, and who owns them.
@@ -52,6 +55,7 @@ pub struct Store {
     pub(super) counters: Counters,
     /// Bytes that the arena holds at most.
     pub(super) most_bytes: Option<u64>,
+    pub(super) most_rope_offsets: u32,
     /// Whether blocks are named and kept.
     pub(super) cache: bool,
     pub(super) index: Index,
@@ -109,6 +113,7 @@ impl Store {
             next_id: 0,
             counters: Counters::default(),
             most_bytes: options.most_bytes,
+            most_rope_offsets: options.most_rope_offsets.unwrap_or(u32::MAX),
             cache: options.cache,
             index: Index::new(sizes, options.fingerprint, name_mask),
             clock: 0,

@@ -5,6 +5,7 @@ use minfer_graph::NullBackend;
 use super::*;
 use crate::EngineConfig;
 use crate::event::{FinishReason, Usage};
+use crate::kv::most_rope_offsets;
 use crate::kv::session::SessionError;
 use crate::request::{ContextShift, Request};
 use crate::session::{Rows, SessionId};
@@ -75,7 +76,7 @@ fn rows_have_few_rope_offsets_however_often_they_are_shifted() {
             tokens.extend((0..1 + drawn % 50).map(|index| 100 + (number + index) % 90));
             tokens.extend(bench.answer(shifting(turn(&tokens, 1 + drawn / 64 % 40))).ids());
             most = most.max(rope_offsets(&bench));
-            assert!(rope_offsets(&bench) <= 64u32.ilog2() as usize + 2, "{seed}, turn {number}");
+            assert!(rope_offsets(&bench) <= most_rope_offsets(64) as usize, "{seed}, turn {number}");
             if drawn % 3 == 0 {
                 let taken_back = (drawn / 512 % 30) as usize;
                 tokens.truncate(tokens.len() - taken_back.min(tokens.len() - KEEP as usize));
@@ -83,6 +84,26 @@ fn rows_have_few_rope_offsets_however_often_they_are_shifted() {
         }
     }
     assert!(most >= 2, "{most}");
+}
+
+/// A kept beginning that grows with every turn gathers rows of every shift, until their angles were not reckoned with.
+#[test]
+fn rows_have_few_rope_offsets_however_the_kept_ones_grow() {
+    let mut bench = bench(512, 64);
+    let (mut tokens, mut most) = (Vec::new(), 0);
+    let ended = (0..100).find_map(|number| {
+        tokens.extend((0..20).map(|index| 100 + (number + index) % 90));
+        let context_shift = Some(ContextShift { keep: number * 4 });
+        let (_, events) = bench.submit(Request { context_shift, ..turn(&tokens, 300) }).unwrap();
+        bench.drain();
+        let answer = Answer::of(&events);
+        tokens.extend(answer.ids());
+        most = most.max(rope_offsets(&bench));
+        let last = answer.last();
+        matches!(last, Event::Failed(_)).then(|| last.clone())
+    });
+    assert_eq!(ended, Some(Event::Failed(EngineError::NothingToForget { n_ctx: 512 })));
+    assert_eq!(most, most_rope_offsets(512) as usize);
 }
 
 #[test]

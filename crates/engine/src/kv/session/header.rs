@@ -136,7 +136,7 @@ impl Header {
             return contradiction(format!("rows of {} groups", sequence.runs.len()));
         }
         for (group, runs) in self.groups.iter().zip(&sequence.runs) {
-            check_runs(group, runs, sequence.length)?;
+            check_runs(group, runs, sequence.length, removed)?;
         }
         Ok(())
     }
@@ -168,12 +168,13 @@ fn run(from: &mut Decoder<'_>) -> Result<RowRun, SessionError> {
     Ok(RowRun { start: from.u32()?, rows: from.u32()?, rope_offset: from.u32()? })
 }
 
-/// Runs follow one another inside the sequence and hold whatever a later query of the group sees.
-fn check_runs(group: &GroupShape, runs: &[RowRun], length: u32) -> Result<(), SessionError> {
+/// Runs follow one another inside the sequence, have moved no further than tokens were removed, and hold whatever a later query of
+/// the group sees.
+fn check_runs(group: &GroupShape, runs: &[RowRun], length: u32, removed: u64) -> Result<(), SessionError> {
     let mut last = 0;
     for run in runs {
         let end = run.start.checked_add(run.rows).filter(|&end| end <= length && run.rows > 0);
-        match end.filter(|_| run.start >= last && run.rope_offset.checked_add(length).is_some()) {
+        match end.filter(|_| run.start >= last && u64::from(run.rope_offset) <= removed) {
             Some(end) => last = end,
             None => return Err(SessionError::Contradiction(format!("rows from {} on", run.start))),
         }

@@ -203,13 +203,14 @@ fn refusals_say_why() {
 fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
     let folder = tempfile::tempdir().unwrap();
     type Change = fn(&mut SavedSequence);
-    let changes: [(Change, &str); 9] = [
+    let changes: [(Change, &str); 10] = [
         (|sequence| sequence.removed[0].end = 64, "removed tokens 4..64"),
         (|sequence| sequence.removed[0] = 4..4, "removed tokens 4..4"),
         (|sequence| sequence.removed.push(5..20), "removed tokens 5..20"),
         (|sequence| sequence.length = 52, "52 rows of 63 tokens"),
         (|sequence| sequence.runs[0][1].rows = 31, "rows from 34 on"),
         (|sequence| sequence.runs[0][2].rows = 17, "rows from 34 on"),
+        (|sequence| sequence.runs[0][1].rope_offset = 13, "rows from 4 on"),
         (|sequence| sequence.runs[0].truncate(2), "34 rows of 50 positions"),
         (
             |sequence| sequence.runs[1][0] = RowRun { start: 32, rows: 18, rope_offset: 0 },

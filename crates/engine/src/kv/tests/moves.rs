@@ -62,6 +62,39 @@ fn a_chat_that_is_shifted_again_and_again_keeps_where_each_row_was_rotated() {
     assert_eq!(world.known_to(20), 19);
 }
 
+/// What attention keeps for each rope offset was reckoned with beforehand: neither removals nor rows from elsewhere pass that.
+#[test]
+fn a_sequence_has_no_more_rope_offsets_than_were_reckoned_with() {
+    let spec = spec(&[(16, None, 9), (16, Some(24), 9)]);
+    let bounded = |most| {
+        World::new(&spec, StoreOptions { most_rope_offsets: Some(most), ..StoreOptions::default() }, u64::MAX)
+    };
+    let mut world = bounded(2);
+    let id = world.fed(30);
+    for _ in 0..2 {
+        world.remove(id, 0, 2);
+        world.grow(id, 5);
+    }
+    let before = world.store.clone();
+    let error = world.store.remove(&mut world.arena, id, 0..2).unwrap_err();
+    let text = |found, most| {
+        format!("rows with {found} rope offsets, where those of a sequence have {most} at most")
+    };
+    assert_eq!((error.to_string(), &world.store), (text(3, 2), &before));
+    let shape = world.store.shape(id);
+    let mut other = bounded(1);
+    let error = other.store.restore(&mut other.arena, shape.clone(), None).unwrap_err();
+    assert_eq!(error.to_string(), text(2, 1));
+    // Groups count together, whatever a file says that each of them has.
+    let mut apart = shape;
+    apart.groups[1].iter_mut().for_each(|run| run.rope_offset += 1);
+    let error = bounded(4).store.restore(&mut other.arena, apart, None).unwrap_err();
+    assert_eq!(error.to_string(), text(5, 4));
+    // What forgets all the rows of an offset may have another one.
+    world.remove(id, 0, 30);
+    assert_eq!(world.store.shape(id).groups[0].iter().map(|run| run.rope_offset).max(), Some(32));
+}
+
 impl World {
     fn known_to(&self, count: u32) -> u32 {
         self.store.reusable(&tokens(count), None)
