@@ -212,9 +212,17 @@ impl Loaded {
 /// Memory for rows that leave the cache.
 fn host_memory(budget: Arc<MemoryBudget>) -> HostMemory {
     HostMemory::new(move |bytes| {
-        let leases = budget.lease(&[(MemoryUse::Swapped, bytes)]).ok()?;
-        Some(Box::new(leases) as HostLease)
+        let lease = budget.lease(&[(MemoryUse::Swapped, bytes)]).ok()?.pop()?;
+        Some(Box::new(SwappedRows(lease)) as Box<dyn HostLease>)
     })
+}
+
+struct SwappedRows(MemoryLease);
+
+impl HostLease for SwappedRows {
+    fn taken(&mut self) {
+        self.0.taken(self.0.bytes()).expect("no more than was leased");
+    }
 }
 
 fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
@@ -293,5 +301,28 @@ impl Footprint {
             kv_bytes: needs.kv,
             total_bytes: needs.total(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Rows that are in memory are not free any more, so they do not count as promised beside that.
+    #[test]
+    fn rows_that_left_the_cache_count_once_against_free_memory() {
+        let free = Arc::new(AtomicU64::new(100));
+        let query = Arc::clone(&free);
+        let budget = MemoryBudget::with_query(None, move || Ok(query.load(Ordering::Relaxed)));
+        let host = host_memory(Arc::clone(&budget));
+        let mut lease = host.lend(60).expect("there is room");
+        assert_eq!((budget.room(), host.lend(41).is_none()), (Ok(40), true), "promised");
+        free.store(40, Ordering::Relaxed);
+        lease.taken();
+        assert_eq!((budget.room(), budget.held().total()), (Ok(40), 60), "taken");
+        drop(lease);
+        assert_eq!(budget.held().total(), 0);
     }
 }

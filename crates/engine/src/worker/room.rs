@@ -212,6 +212,7 @@ impl Worker {
         });
         self.store.drop_sequence(arena, kv);
         self.counts.swaps += 1;
+        room.filled();
         read.map(|()| Swapped { shape, rows: room })
     }
 
@@ -255,9 +256,9 @@ impl Worker {
     /// Makes room for a sequence whose rows come from elsewhere; idle conversations give theirs for it.
     pub(super) fn restore(&mut self, shape: &Shape, salt: Option<u64>) -> Result<SequenceId, StoreError> {
         loop {
-            let restored = self.store.restore(self.model.arena(), shape.clone(), salt);
-            if restored.is_ok() || !self.release_idle() {
-                return restored;
+            match self.store.restore(self.model.arena(), shape.clone(), salt) {
+                Err(StoreError::NoBlocks { .. } | StoreError::Refused { .. }) if self.release_idle() => {}
+                restored => return restored,
             }
         }
     }

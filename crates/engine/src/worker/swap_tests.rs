@@ -10,11 +10,17 @@ use crate::session::SessionInfo;
 use crate::test_model::Answer;
 use crate::{HostLease, HostMemory};
 
-/// A host with room for so many bytes, and the bytes that are leased of it.
+/// A host with room for so many bytes, and the bytes that are leased of it. Whoever gives a lease back has taken it.
 fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
-    struct Lease(Arc<AtomicU64>, u64);
+    struct Lease(Arc<AtomicU64>, u64, bool);
+    impl HostLease for Lease {
+        fn taken(&mut self) {
+            assert!(!std::mem::replace(&mut self.2, true));
+        }
+    }
     impl Drop for Lease {
         fn drop(&mut self) {
+            assert!(self.2);
             self.0.fetch_sub(self.1, Ordering::Relaxed);
         }
     }
@@ -25,7 +31,7 @@ fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
             return None;
         }
         count.fetch_add(bytes, Ordering::Relaxed);
-        Some(Box::new(Lease(Arc::clone(&count), bytes)) as HostLease)
+        Some(Box::new(Lease(Arc::clone(&count), bytes, false)) as Box<dyn HostLease>)
     };
     (HostMemory::new(lend), leased)
 }
