@@ -43,7 +43,7 @@ pub(crate) fn fetch<'a>(cache: &CacheDir, names: impl IntoIterator<Item = &'a st
     for name in names {
         let pulled = fetch_one(cache, name).with_context(|| format!("cannot fetch {name}"))?;
         let how = if pulled.already { "already there" } else { "fetched" };
-        eprintln!("{name}: {how}, {} MB in {}", megabytes(pulled.bytes), pulled.path.display());
+        eprintln!("{name}: {how}, {} MiB in {}", mebibytes(pulled.bytes), pulled.path.display());
     }
     Ok(())
 }
@@ -101,12 +101,12 @@ fn told(progress: &Progress) -> String {
     } else {
         String::new()
     };
-    let of = progress.total.map_or_else(String::new, |total| format!(" of {}", megabytes(total)));
-    format!("{verb}{part}, {}{of} MB", megabytes(progress.bytes))
+    let of = progress.total.map_or_else(String::new, |total| format!(" of {}", mebibytes(total)));
+    format!("{verb}{part}, {}{of} MiB", mebibytes(progress.bytes))
 }
 
-fn megabytes(bytes: u64) -> u64 {
-    bytes.div_ceil(1_000_000)
+fn mebibytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 #[cfg(test)]
@@ -120,10 +120,15 @@ mod tests {
 
     #[test]
     fn progress_in_words() {
-        let progress =
-            Progress { stage: Stage::Fetching, part: 2, parts: 3, bytes: 5_000_001, total: Some(9_000_000) };
-        assert_eq!(told(&progress), "fetching part 2 of 3, 6 of 9 MB");
+        let progress = Progress {
+            stage: Stage::Fetching,
+            part: 2,
+            parts: 3,
+            bytes: (5 << 20) + 1,
+            total: Some(9 << 20),
+        };
+        assert_eq!(told(&progress), "fetching part 2 of 3, 6 of 9 MiB");
         let progress = Progress { stage: Stage::Unpacking, part: 1, parts: 1, bytes: 1, total: None };
-        assert_eq!(told(&progress), "unpacking, 1 MB");
+        assert_eq!(told(&progress), "unpacking, 1 MiB");
     }
 }

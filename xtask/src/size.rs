@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     print!("{}", table(&crates()?)?);
     if let Some(binary) = binary {
         let bytes = fs::metadata(&binary).with_context(|| format!("no binary {}", binary.display()))?.len();
-        println!("\nrelease binary: {bytes} bytes ({:.1} MB)", bytes as f64 / 1e6);
+        println!("\nrelease binary: {bytes} bytes ({:.1} MiB)", bytes as f64 / f64::from(1 << 20));
     }
     Ok(())
 }

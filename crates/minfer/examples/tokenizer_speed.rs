@@ -19,8 +19,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let tokenizer = file.tokenizer(None)?;
     let ready = start.elapsed();
     println!(
-        "ready in {ready:.3?}, {} kB for {} tokens",
-        tokenizer.memory_bytes() / 1000,
+        "ready in {ready:.3?}, {} KiB for {} tokens",
+        tokenizer.memory_bytes() / 1024,
         tokenizer.vocab_len()
     );
 

@@ -65,7 +65,7 @@ fn a_coarse_cache_is_warned_of_and_one_that_cannot_store_the_heads_is_refused() 
     }
 }
 
-/// In a process that may have 1.6 GB of addresses, a cache of 1 GiB is refused by the account before anything is reserved.
+/// In a process that may have 1.5 GiB of addresses, a cache of 1 GiB is refused by the account before anything is reserved.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_the_account_refuses_is_not_asked_of_the_system() {
