@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use hostile::IDENTITY;
 use libfuzzer_sys::fuzz_target;
 use minfer_engine::kv::session::{SESSION_VERSION, SessionError, SessionFile, SessionIdentity, save};
 use minfer_engine::kv::{Store, StoreOptions};
@@ -15,7 +16,6 @@ use minfer_graph::backend::{Backend, KvArena};
 use minfer_graph::{KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSpec, NullBackend};
 use xxhash_rust::xxh3::xxh3_64;
 
-const IDENTITY: SessionIdentity = SessionIdentity { model: 7, template: 9 };
 /// More rows than the cache has room for.
 const MOST_ROWS: u64 = 1 << 16;
 
@@ -56,21 +56,7 @@ fn arena() -> Box<dyn KvArena> {
 static PATH: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join(format!("minfer-fuzz-{}.session", std::process::id())));
 
-/// A full group of layers 0 and 2 and a window group of layer 1.
-static SPEC: LazyLock<KvSpec> = LazyLock::new(|| {
-    let group = |layers: &[u32], window| KvGroupSpec {
-        layers: layers.to_vec(),
-        kv_heads: 1,
-        k_dim: 2,
-        v_dim: 4,
-        window,
-        k_format: KvFormat::F16,
-        v_format: KvFormat::F32,
-        layout: KvLayout::LaneMajor,
-        block_tokens: 16,
-    };
-    KvSpec { groups: vec![group(&[0, 2], None), group(&[1], Some(20))], max_blocks: vec![8, 8] }
-});
+static SPEC: LazyLock<KvSpec> = LazyLock::new(|| hostile::spec(16));
 
 /// A header up to the number of its sequences.
 static FRONT: LazyLock<Vec<u8>> = LazyLock::new(|| {

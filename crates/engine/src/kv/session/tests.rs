@@ -11,23 +11,7 @@ use crate::kv::{Store, StoreOptions};
 
 mod hostile;
 
-const IDENTITY: SessionIdentity = SessionIdentity { model: 7, template: 9 };
-
-/// A full group of layers 0 and 2 and a window group of layer 1.
-fn spec(block_tokens: u32) -> KvSpec {
-    let group = |layers: &[u32], window| KvGroupSpec {
-        layers: layers.to_vec(),
-        kv_heads: 1,
-        k_dim: 2,
-        v_dim: 4,
-        window,
-        k_format: KvFormat::F16,
-        v_format: KvFormat::F32,
-        layout: KvLayout::LaneMajor,
-        block_tokens,
-    };
-    KvSpec { groups: vec![group(&[0, 2], None), group(&[1], Some(20))], max_blocks: vec![8, 8] }
-}
+use hostile::{IDENTITY, spec};
 
 /// Rows that tests give to positions: the null arena keeps a token for each cell.
 fn token_at(group: usize, position: u32) -> u32 {

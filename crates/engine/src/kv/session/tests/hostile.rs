@@ -3,9 +3,27 @@
 use std::path::Path;
 
 use super::{
-    KvArena, KvSpec, SESSION_VERSION, SessionError, SessionFile, SessionIdentity, Store, StoreOptions,
-    xxh3_64,
+    KvArena, KvFormat, KvGroupSpec, KvLayout, KvSpec, SESSION_VERSION, SessionError, SessionFile,
+    SessionIdentity, Store, StoreOptions, xxh3_64,
 };
+
+pub(crate) const IDENTITY: SessionIdentity = SessionIdentity { model: 7, template: 9 };
+
+/// A full group of layers 0 and 2 and a window group of layer 1.
+pub(crate) fn spec(block_tokens: u32) -> KvSpec {
+    let group = |layers: &[u32], window| KvGroupSpec {
+        layers: layers.to_vec(),
+        kv_heads: 1,
+        k_dim: 2,
+        v_dim: 4,
+        window,
+        k_format: KvFormat::F16,
+        v_format: KvFormat::F32,
+        layout: KvLayout::LaneMajor,
+        block_tokens,
+    };
+    KvSpec { groups: vec![group(&[0, 2], None), group(&[1], Some(20))], max_blocks: vec![8, 8] }
+}
 
 /// A file around a header and rows.
 pub(crate) fn file_around(header: &[u8], rows: &[u8]) -> Vec<u8> {
