@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
-use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer::{
+    ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions, ModelFile,
+};
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
 use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
@@ -126,7 +128,12 @@ pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
 pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -> Result<(Machine, Loaded)> {
     let file = found.open()?;
     let machine = machine(context)?;
-    let loaded = Loaded::new(&machine, &file, options)?;
+    let waiting = output::Waiting::begin("loading");
+    let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total }| {
+        waiting.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
+    });
+    drop(waiting);
+    let loaded = loaded?;
     if let Some(better) = options.kv.k_format.better_for_keys() {
         output::note(&format!(
             "warning: {} is coarse for K: it changes what some models say by much; --cache-type-k {better} does not, V may stay as it is",

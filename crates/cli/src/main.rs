@@ -7,6 +7,7 @@ mod commands;
 mod loading;
 mod output;
 mod refusal;
+mod waiting;
 
 use std::process::ExitCode;
 

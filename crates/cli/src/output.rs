@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::refusal;
+pub(crate) use crate::waiting::Waiting;
 
 /// Something failed.
 pub(crate) const FAILED: u8 = 1;
@@ -76,9 +77,11 @@ pub(crate) fn line(text: &impl Display) -> Result<()> {
     answer(|out| Ok(writeln!(out, "{text}")?))
 }
 
-/// One line on stderr. A stderr that is closed is no failure.
+/// One line on stderr, above what is shown of anything that goes on. A stderr that is closed is no failure.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    Waiting::suspend(|| {
+        let _ = writeln!(io::stderr().lock(), "{text}");
+    });
 }
 
 /// Control characters and line ends of a message, some of which come from files, as escapes.

@@ -24,6 +24,7 @@ mod error;
 mod file;
 mod identity;
 mod load;
+mod load_progress;
 mod machine;
 mod memory;
 mod room;
@@ -34,6 +35,7 @@ pub use budget::{BudgetError, HeldMemory, MemoryBound, MemoryBudget, MemoryLease
 pub use error::LoadError;
 pub use file::{ModelFile, TemplateChoice};
 pub use load::{ContextLength, Footprint, KvOptions, LoadOptions, Loaded};
+pub use load_progress::LoadProgress;
 pub use machine::{Machine, MachineOptions};
 pub use memory::{MemoryError, available_memory, resident_memory};
 pub use traffic::WeightTraffic;

@@ -7,6 +7,7 @@ use minfer_models::{Model, ModelOptions};
 use minfer_text::{ChatTemplate, TemplateError, Tokenizer};
 
 use crate::identity::identity;
+use crate::load_progress::{LoadProgress, Watched};
 use crate::room::{Needs, wanted_context};
 use crate::{
     LoadError, Machine, MemoryBudget, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic,
@@ -132,6 +133,19 @@ impl Loaded {
     /// # Errors
     /// The file is no model that this build runs, a setting does not fit it, or memory does not suffice.
     pub fn new(machine: &Machine, file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
+        Loaded::with_progress(machine, file, options, |_| ())
+    }
+
+    /// As [`new`](Self::new); `report` is told, by any thread, whenever a weight has been packed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_progress(
+        machine: &Machine,
+        file: &ModelFile,
+        options: &LoadOptions,
+        report: impl Fn(LoadProgress) + Sync,
+    ) -> Result<Loaded, LoadError> {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
         check_shift(&model, options)?;
@@ -147,7 +161,8 @@ impl Loaded {
         let kv = needs.prepared.kv_spec().clone();
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
-            let executor = needs.prepared.load(&model.weights(file.gguf()));
+            let weights = model.weights(file.gguf());
+            let executor = needs.prepared.load(&Watched::new(&weights, &kept, &report));
             (executor, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (mut executor, tokenizer) = (executor?, tokenizer?);

@@ -4,6 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Mutex;
 
 use common::logits_of;
 use minfer::cpu::Isa;
@@ -12,8 +13,8 @@ use minfer::engine::{ContextShift, Event, Events, Forward, Request, RunnerOption
 use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
 use minfer::models::RopeScalingKind;
 use minfer::{
-    BudgetError, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions, Loaded, Machine,
-    MachineOptions, MemoryUse, ModelFile,
+    BudgetError, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions, LoadProgress,
+    Loaded, Machine, MachineOptions, MemoryUse, ModelFile,
 };
 use minfer_testkit::residency::resident_bytes;
 use minfer_testkit::synthetic::{self, Family};
@@ -101,6 +102,23 @@ fn leases_are_what_was_taken() {
         assert_eq!(held.of(MemoryUse::Tokenizer), loaded.tokenizer.memory_bytes() as u64);
         assert_eq!(held.of(MemoryUse::Kv), before.kv_bytes);
         assert_eq!(before.kv_bytes, loaded.kv.arena_bytes(4096));
+    }
+}
+
+/// A load tells of every weight, up to the bytes that it leases.
+#[test]
+fn a_load_tells_how_far_it_has_come() {
+    for family in [Family::Llama, Family::Gemma3, Family::Gpt2] {
+        let (file, machine) = (file(family), machine(None));
+        let told = Mutex::new(Vec::new());
+        let report = |progress| told.lock().expect("no panic").push(progress);
+        let loaded = Loaded::with_progress(&machine, &file, &LoadOptions::default(), report);
+        let total = loaded.expect("it loads").executor().stats().weight_bytes;
+        let told: Vec<LoadProgress> = told.into_inner().expect("no panic");
+        let done: BTreeSet<u64> = told.iter().map(|progress| progress.done).collect();
+        assert!(done.len() > 9, "{}: {done:?}", family.name());
+        assert_eq!(done.last(), Some(&total), "{}", family.name());
+        assert!(told.iter().all(|progress| progress.total == total), "{}", family.name());
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use minfer::engine::event::{FinishReason, Finished, StopCause, Token};
+use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token};
 use minfer::engine::{Event, Events};
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::output::{self, Waiting};
 
 /// How often an interrupt is looked for.
 const POLL: Duration = Duration::from_millis(50);
@@ -30,8 +30,17 @@ impl Answer {
     /// The engine failed, or the text could not be written.
     pub(super) fn read(events: &Events, show: bool, mut leave: impl FnMut() -> bool) -> Result<Answer> {
         let mut answer = Answer::default();
+        let mut waiting = Waiting::begin("reading the prompt");
+        let mut fed = None;
         while !leave() {
-            match events.recv_timeout(POLL) {
+            let event = events.recv_timeout(POLL);
+            match &event {
+                Ok(Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Progress(progress)) => fed = Some(*progress),
+                _ => waiting.end(),
+            }
+            waiting.show(|| fed.map(|Progress { done, total }| format!("{done} of {total} tokens")));
+            match event {
                 Ok(Event::Token(Token { id, text, is_end, .. })) => {
                     if !is_end {
                         answer.ids.push(id);

@@ -1,0 +1,43 @@
+//! How far a load has come.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use minfer_graph::WeightId;
+use minfer_graph::backend::WeightSource;
+
+/// How far a load has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadProgress {
+    /// Bytes of packed weights that are in memory.
+    pub done: u64,
+    /// Bytes of all packed weights.
+    pub total: u64,
+}
+
+/// Weights of which a report is made once each of them is packed.
+pub(crate) struct Watched<'w, F> {
+    weights: &'w dyn WeightSource,
+    /// Bytes that the backend keeps of each.
+    kept: &'w [u64],
+    done: AtomicU64,
+    report: &'w F,
+}
+
+impl<'w, F: Fn(LoadProgress) + Sync> Watched<'w, F> {
+    pub(crate) fn new(weights: &'w dyn WeightSource, kept: &'w [u64], report: &'w F) -> Watched<'w, F> {
+        Watched { weights, kept, done: AtomicU64::new(0), report }
+    }
+}
+
+impl<F: Fn(LoadProgress) + Sync> WeightSource for Watched<'_, F> {
+    fn bytes(&self, id: WeightId) -> &[u8] {
+        self.weights.bytes(id)
+    }
+
+    fn release(&self, id: WeightId) {
+        self.weights.release(id);
+        let bytes = self.kept[id.0 as usize];
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        (self.report)(LoadProgress { done, total: self.kept.iter().sum() });
+    }
+}
