@@ -47,7 +47,7 @@ const REASONING_MARKS: &[&str] = &[
 ///
 /// Only the template's own markup becomes control tokens; the content of
 /// messages, tools and variables is plain text, byte for byte, whatever it
-/// spells. The result begins with exactly one BOS if the tokenizer adds one,
+/// spells, but for the noncharacters U+FDD0 and U+FDD1, which become U+FFFD. The result begins with exactly one BOS if the tokenizer adds one,
 /// whether or not the template prints it.
 ///
 /// # Errors
