@@ -7,7 +7,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let peak = minfer_cpu::limits::int8_peak(&pool, isa, 5) / 1e9;
             print!("{threads} threads, {isa}: int8 {peak:.0} GOP/s, read");
             for megabytes in [1, 16, 96, 480, 1024] {
-                let rate = minfer_cpu::limits::read_bandwidth(&pool, isa, megabytes << 20, 5)? / 1e9;
+                let rate = minfer_cpu::limits::buffer_bandwidth(&pool, isa, megabytes << 20, 5)? / 1e9;
                 print!(" {megabytes} MiB {rate:.1} GB/s");
             }
             println!();

@@ -39,7 +39,7 @@ fn row(pool: &Pool, isa: Isa, dtype: DType, rounds: usize) -> Result<(), Box<dyn
     // The bandwidth is that of a buffer of the same size, since part of it may stay in a cache.
     let shape = LinearShape { dtype, rows: 32768, columns: 4096, tokens: 1 };
     let mut speed = linear(pool, isa, shape, rounds)?;
-    let bandwidth = limits::read_bandwidth(pool, isa, speed.bytes as usize, rounds)?;
+    let bandwidth = limits::buffer_bandwidth(pool, isa, speed.bytes as usize, rounds)?;
     let again = linear(pool, isa, shape, rounds)?;
     speed.seconds = speed.seconds.min(again.seconds);
     let read = speed.bytes / speed.seconds;

@@ -19,7 +19,7 @@ pub mod speed;
 mod threads;
 
 pub use arch::{Isa, IsaError};
-pub use backend::CpuBackend;
+pub use backend::{CpuBackend, packed_memory};
 pub use memory::MemoryError;
 pub use pack::PackError;
 pub use threads::Pool;

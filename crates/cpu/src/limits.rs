@@ -11,32 +11,49 @@ use crate::threads::Worker;
 const PREFETCH_DISTANCE: usize = 4096;
 /// Bytes that one iteration reads.
 const READ_STEP: usize = 512;
+/// Bytes that a round reads at least.
+const LEAST_READ: usize = 1 << 20;
 /// Independent chains of the peak loop: more than latency times width of any processor.
 const CHAINS: usize = 16;
 
-/// Bytes per second that all workers together read from a buffer of `bytes` bytes, the best of `rounds`.
+/// Bytes per second that all workers together read from memory that has been written, the best of `rounds`. No memory is taken.
 ///
-/// Take the size of the weights: a model that fits into a cache is fed from the cache.
-///
-/// # Errors
-/// The buffer's memory was refused.
-pub fn read_bandwidth(pool: &Pool, isa: Isa, bytes: usize, rounds: usize) -> std::io::Result<f64> {
-    let len = bytes.max(1 << 20).next_multiple_of(READ_STEP);
-    let mut map = memmap2::MmapMut::map_anon(len)?;
-    #[cfg(target_os = "linux")]
-    map.advise(memmap2::Advice::HugePage)?;
-    // Pages that were never written all read from one page of zeros.
-    map.fill(1);
-    let blocks = map.as_chunks::<READ_STEP>().0;
+/// Take the weights themselves: a model that fits into a cache is fed from the cache.
+pub fn read_bandwidth(pool: &Pool, isa: Isa, memory: &[&[u8]], rounds: usize) -> f64 {
+    let blocks: Vec<&[[u8; READ_STEP]]> = memory.iter().map(|part| part.as_chunks().0).collect();
+    let total: usize = blocks.iter().map(|part| part.len()).sum();
+    // Little memory is read often enough that the threads' start does not count.
+    let passes = LEAST_READ.div_ceil((total * READ_STEP).max(1)).min(LEAST_READ);
     let mut best = f64::INFINITY;
     for _ in 0..=rounds {
         let start = Instant::now();
         pool.run(&|worker: Worker, _| {
-            black_box(isa.run(ReadAll(&blocks[worker.share(blocks.len())])));
+            let share = worker.share(total);
+            for _ in 0..passes {
+                let mut first = 0;
+                for part in &blocks {
+                    let place = |at: usize| at.clamp(first, first + part.len()) - first;
+                    black_box(isa.run(ReadAll(&part[place(share.start)..place(share.end)])));
+                    first += part.len();
+                }
+            }
         });
         best = best.min(start.elapsed().as_secs_f64());
     }
-    Ok(len as f64 / best)
+    (passes * total * READ_STEP) as f64 / best
+}
+
+/// [`read_bandwidth`] of a buffer of `bytes` bytes.
+///
+/// # Errors
+/// The buffer's memory was refused.
+pub fn buffer_bandwidth(pool: &Pool, isa: Isa, bytes: usize, rounds: usize) -> std::io::Result<f64> {
+    let mut map = memmap2::MmapMut::map_anon(bytes.max(READ_STEP))?;
+    #[cfg(target_os = "linux")]
+    map.advise(memmap2::Advice::HugePage)?;
+    // Pages that were never written all read from one page of zeros.
+    map.fill(1);
+    Ok(read_bandwidth(pool, isa, &[&map], rounds))
 }
 
 /// Multiplications and additions per second of 8-bit integer dots that all workers together do in registers, the best of
@@ -117,7 +134,11 @@ mod tests {
         let pool = Pool::new(2).expect("threads");
         for isa in Isa::available() {
             assert!(int8_peak(&pool, isa, 1) > 1e6, "{isa}");
-            assert!(read_bandwidth(&pool, isa, 1 << 22, 1).expect("memory") > 1e6, "{isa}");
+            assert!(buffer_bandwidth(&pool, isa, 1 << 22, 1).expect("memory") > 1e6, "{isa}");
+            // Parts shorter than a worker's share, and none that is as long as a step.
+            let parts = [&[1; 700][..], &[1; 5000], &[], &[1; 512], &[1; 99]];
+            assert!(read_bandwidth(&pool, isa, &parts, 1) > 1e6, "{isa}");
+            assert_eq!(read_bandwidth(&pool, isa, &[&[1; 99]], 1), 0.0, "{isa}");
         }
     }
 

@@ -117,8 +117,8 @@ pub struct Executor {
     arena: Box<dyn KvArena>,
     hidden: Box<dyn Buffer>,
     logits: Box<dyn Buffer>,
-    /// Kept for as long as the compiled graphs may read them.
-    _weights: Box<dyn LoadedWeights>,
+    /// What the compiled graphs read.
+    weights: Box<dyn LoadedWeights>,
     backend: Arc<dyn Backend>,
     check: BatchCheck,
     extents: Extents,
@@ -224,7 +224,7 @@ impl Prepared {
             arena,
             hidden,
             logits,
-            _weights: weights,
+            weights,
             backend,
             extents: config.extents,
             vocabulary,
@@ -348,6 +348,11 @@ impl Executor {
     /// Counters and sizes.
     pub fn stats(&self) -> &ExecutorStats {
         &self.stats
+    }
+
+    /// The weights as the backend keeps them.
+    pub fn weights(&self) -> &dyn LoadedWeights {
+        &*self.weights
     }
 
     /// Placements of the body and of the head.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use minfer::cpu::limits;
+use minfer::cpu::{limits, packed_memory};
 use minfer::engine::{Runner, RunnerOptions};
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
@@ -146,8 +146,8 @@ impl Subject {
         let group = &loaded.kv.groups[0];
         let resident_bytes = minfer::resident_memory().ok();
         let traffic = loaded.weight_traffic();
-        let bandwidth =
-            limits::read_bandwidth(machine.pool(), machine.isa(), traffic.bytes as usize, LIMIT_ROUNDS)?;
+        let weights = packed_memory(loaded.executor().weights());
+        let bandwidth = limits::read_bandwidth(machine.pool(), machine.isa(), &weights, LIMIT_ROUNDS);
         Ok(Subject {
             model: args.model.clone(),
             isa: machine.isa().name(),

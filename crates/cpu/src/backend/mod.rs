@@ -22,6 +22,7 @@ use crate::{Isa, Pool};
 use buffer::HostBuffer;
 use compiled::CompiledGraph;
 use weights::CpuWeights;
+pub use weights::packed_memory;
 
 /// The backend's name.
 pub(crate) const NAME: &str = "cpu";

@@ -73,6 +73,15 @@ impl CpuWeights {
         }
     }
 
+    /// The memory of all matrices, in their order.
+    fn memory(&self) -> Vec<&[u8]> {
+        let matrices = self.0.iter().filter_map(|weight| match weight {
+            Weight::Matrix(matrix) => Some(matrix.memory()),
+            _ => None,
+        });
+        matrices.collect()
+    }
+
     /// A vector as f32.
     pub(super) fn vector(&self, id: WeightId) -> &[f32] {
         match &self.0[id.0 as usize] {
@@ -80,6 +89,11 @@ impl CpuWeights {
             _ => panic!("weight {} is not a vector of its program", id.0),
         }
     }
+}
+
+/// The memory of packed matrices, in their order; nothing if another backend keeps the weights.
+pub fn packed_memory(weights: &dyn LoadedWeights) -> Vec<&[u8]> {
+    weights.as_any().downcast_ref().map_or_else(Vec::new, CpuWeights::memory)
 }
 
 impl LoadedWeights for CpuWeights {

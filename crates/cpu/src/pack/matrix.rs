@@ -140,6 +140,11 @@ impl PackedMatrix {
         Packer { shape: self.shape, memory: SharedSlice::from_slice(&mut self.memory) }
     }
 
+    /// All panels.
+    pub(crate) fn memory(&self) -> &[u8] {
+        &self.memory
+    }
+
     /// Type of the elements.
     pub(crate) fn dtype(&self) -> DType {
         self.shape.dtype
