@@ -134,6 +134,9 @@ pub enum SessionError {
     /// A device, a pipe or a socket has the name.
     #[error("it is not a regular file")]
     NotRegular,
+    /// Its mode or its owner forbids to write it.
+    #[error("it may only be read")]
+    ReadOnly,
     /// A version that this build does not read.
     #[error("it is of version {found}, this build reads version {SESSION_VERSION}")]
     Version {

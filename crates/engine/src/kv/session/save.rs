@@ -1,6 +1,6 @@
 //! Writing a session file.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,8 @@ pub fn save(
 /// Whether a session can be saved to `path`: nothing has the name or a session file has, and the folder takes new files.
 ///
 /// # Errors
-/// A folder, a device, a pipe, a link to nothing or another kind of file has the name, or no file can be made beside it.
+/// A folder, a device, a pipe, a link to nothing, another kind of file or one that may only be read has the name, or no file can be
+/// made beside it.
 pub fn check_target(path: &Path) -> Result<(), SessionError> {
     beside(&behind_links(path)).map(drop)
 }
@@ -100,9 +101,21 @@ fn check_name(path: &Path) -> Result<(), SessionError> {
     }
     let (mut file, mut magic) = (open_regular(path)?, [0; MAGIC.len()]);
     match file.read_exact(&mut magic) {
-        Ok(()) if magic == MAGIC => Ok(()),
+        Ok(()) if magic == MAGIC => check_writable(path),
         Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(SessionError::io("reading it")(error)),
         _ => Err(SessionError::Foreign),
+    }
+}
+
+/// Refuses a file that its owner keeps from being written: the rename that replaces it would not ask.
+fn check_writable(path: &Path) -> Result<(), SessionError> {
+    let metadata = path.metadata().map_err(SessionError::io("opening it"))?;
+    if metadata.permissions().readonly() {
+        return Err(SessionError::ReadOnly);
+    }
+    match OpenOptions::new().write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(SessionError::ReadOnly),
+        opened => opened.map(drop).map_err(SessionError::io("opening it")),
     }
 }
 
@@ -120,8 +133,13 @@ fn behind_links(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Makes sure of the bytes before the name, and of the name before it returns.
+/// Makes sure of the bytes before the name, and of the name before it returns. What is replaced leaves its mode; a new file is its
+/// owner's alone.
 fn persist(temporary: NamedTempFile, path: &Path, folder: &Path) -> Result<(), SessionError> {
+    if let Ok(metadata) = path.metadata() {
+        let kept = temporary.as_file().set_permissions(metadata.permissions());
+        kept.map_err(SessionError::io("writing it"))?;
+    }
     temporary.as_file().sync_all().map_err(SessionError::io("writing it"))?;
     temporary.persist(path).map_err(|error| SessionError::io("renaming it")(error.error))?;
     // Not every file system lets a folder be synced; the file itself is safe by now.

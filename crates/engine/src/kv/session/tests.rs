@@ -272,6 +272,30 @@ fn several_sequences_and_none() {
     assert!(SessionFile::open(&path).unwrap().sequences().is_empty());
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_replaced_leaves_its_mode_and_one_that_may_only_be_read_stays() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.session");
+    let mode = || path.metadata().unwrap().permissions().mode() & 0o777;
+    let write = || {
+        let (arena, source) = source();
+        save(&path, IDENTITY, &*arena, &[source])
+    };
+    write().unwrap();
+    assert_eq!(mode(), 0o600, "a conversation is its owner's alone");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    write().unwrap();
+    assert_eq!(mode(), 0o664);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(check_target(&path), Err(SessionError::ReadOnly)));
+    assert!(matches!(write(), Err(SessionError::ReadOnly)));
+    assert_eq!((fs::read(&path).unwrap(), mode()), (before, 0o444));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
 /// What somebody else's name stands for is as it was, whatever it is.
 #[cfg(unix)]
 #[test]
