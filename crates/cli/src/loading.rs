@@ -10,6 +10,7 @@ use minfer::{
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
 use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
+use crate::waiting::Waiting;
 use crate::{catalog, output};
 
 /// The folder of models.
@@ -128,7 +129,7 @@ pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
 pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -> Result<(Machine, Loaded)> {
     let file = found.open()?;
     let machine = machine(context)?;
-    let waiting = output::Waiting::begin("loading");
+    let waiting = Waiting::begin("loading");
     let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total }| {
         waiting.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
     });

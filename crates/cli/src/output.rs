@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::refusal;
-pub(crate) use crate::waiting::Waiting;
+use crate::waiting::Waiting;
 
 /// Something failed.
 pub(crate) const FAILED: u8 = 1;

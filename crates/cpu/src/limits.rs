@@ -23,7 +23,7 @@ pub fn read_bandwidth(pool: &Pool, isa: Isa, memory: &[&[u8]], rounds: usize) ->
     let blocks: Vec<&[[u8; READ_STEP]]> = memory.iter().map(|part| part.as_chunks().0).collect();
     let total: usize = blocks.iter().map(|part| part.len()).sum();
     // Little memory is read often enough that the threads' start does not count.
-    let passes = LEAST_READ.div_ceil((total * READ_STEP).max(1)).min(LEAST_READ);
+    let passes = LEAST_READ.div_ceil(total.max(1) * READ_STEP);
     let mut best = f64::INFINITY;
     for _ in 0..=rounds {
         let start = Instant::now();

@@ -1,7 +1,8 @@
 //! Large anonymous memory on huge pages where the system has them.
 //!
-//! Weights are read from end to end for every token; on 4 KiB pages the walk of page tables costs a good part of the
-//! bandwidth. A [`WeightMemory`] is one mapping, so that small matrices share huge pages too.
+//! Weights are read from end to end for every token, and a product writes each token's outputs to another page; on 4 KiB pages
+//! the walk of page tables costs a good part of the bandwidth. All weights are in one [`Mapping`], so that small matrices share
+//! huge pages too.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -14,7 +15,7 @@ pub(crate) const ALIGNMENT: usize = 64;
 
 /// The system refused memory.
 #[derive(Debug, thiserror::Error)]
-#[error("no memory for {bytes} bytes of weights")]
+#[error("no memory for {bytes} bytes")]
 pub struct MemoryError {
     /// Bytes asked for.
     pub bytes: usize,
@@ -25,23 +26,23 @@ pub struct MemoryError {
 
 /// One mapping that hands out regions from its start to its end. Pages that are never written cost nothing.
 #[derive(Debug)]
-pub(crate) struct WeightMemory {
+pub(crate) struct Mapping {
     map: Arc<MmapRaw>,
     used: usize,
 }
 
-impl WeightMemory {
+impl Mapping {
     /// A mapping of `bytes` bytes, all zero.
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn new(bytes: usize) -> Result<WeightMemory, MemoryError> {
+    pub(crate) fn new(bytes: usize) -> Result<Mapping, MemoryError> {
         let refused = |source| MemoryError { bytes, source };
         let map = MmapOptions::new().len(bytes.max(1)).map_anon().map_err(refused)?;
         // Only advice: a system without huge pages serves small ones.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(WeightMemory { map: Arc::new(MmapRaw::from(map)), used: 0 })
+        Ok(Mapping { map: Arc::new(MmapRaw::from(map)), used: 0 })
     }
 
     /// Bytes of the memory that a region of `bytes` bytes takes.
@@ -61,7 +62,7 @@ impl WeightMemory {
     }
 }
 
-/// Memory of a [`WeightMemory`] that no other region shares. The mapping goes when its last region goes.
+/// Memory of a [`Mapping`] that no other region shares. The mapping goes when its last region goes.
 #[derive(Debug)]
 pub(crate) struct Region {
     map: Arc<MmapRaw>,
@@ -75,7 +76,7 @@ impl Region {
     /// # Errors
     /// The system refuses.
     pub(crate) fn new(bytes: usize) -> Result<Region, MemoryError> {
-        Ok(WeightMemory::new(bytes)?.take(bytes).expect("a mapping holds what it was made for"))
+        Ok(Mapping::new(bytes)?.take(bytes).expect("a mapping holds what it was made for"))
     }
 }
 
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn regions_do_not_overlap_and_outlive_what_gave_them() {
-        let mut memory = WeightMemory::new(200).unwrap();
+        let mut memory = Mapping::new(200).unwrap();
         let mut first = memory.take(65).unwrap();
         let mut second = memory.take(72).unwrap();
         assert!(memory.take(1).is_none());

@@ -9,7 +9,8 @@ use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token};
 use minfer::engine::{Event, Events};
 use serde_json::{Value, json};
 
-use crate::output::{self, Waiting};
+use crate::output;
+use crate::waiting::Waiting;
 
 /// How often an interrupt is looked for.
 const POLL: Duration = Duration::from_millis(50);

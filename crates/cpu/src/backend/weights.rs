@@ -11,7 +11,7 @@ use minfer_tensor::blocks;
 
 use super::NAME;
 use crate::Pool;
-use crate::memory::WeightMemory;
+use crate::memory::Mapping;
 use crate::pack::{PackError, PackedMatrix, Packer};
 use crate::threads::ChunkCounter;
 
@@ -146,7 +146,7 @@ fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendEr
     for desc in used(Usage::Matrix) {
         bytes += footprint(desc)?;
     }
-    let mut memory = WeightMemory::new(bytes)
+    let mut memory = Mapping::new(bytes)
         .map_err(|_| BackendError::OutOfMemory { what: "packed weights".to_owned(), bytes: bytes as u64 })?;
     let pairs = program.weights.iter().zip(usage);
     pairs

@@ -7,7 +7,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::{Codebook, Format, Plain, Run, with_format};
 use crate::arch::{Isa, Kernel, LANES, Simd};
-use crate::memory::{MemoryError, Region, WeightMemory};
+use crate::memory::{Mapping, MemoryError, Region};
 use crate::quantise::BLOCK;
 use crate::threads::SharedSlice;
 
@@ -104,7 +104,7 @@ impl PackedMatrix {
     /// # Errors
     /// A type or a shape that cannot be packed, bytes of another size, no memory.
     pub(crate) fn pack(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> Result<Self, PackError> {
-        let mut memory = WeightMemory::new(Self::footprint(dtype, rows, columns)?)?;
+        let mut memory = Mapping::new(Self::footprint(dtype, rows, columns)?)?;
         let mut matrix = Self::allocate(&mut memory, dtype, rows, columns)?;
         let panels = matrix.panels();
         matrix.packer().pack_panels(bytes, 0..panels)?;
@@ -116,7 +116,7 @@ impl PackedMatrix {
     /// # Errors
     /// A type or a shape that cannot be packed.
     pub(crate) fn footprint(dtype: DType, rows: usize, columns: usize) -> Result<usize, PackError> {
-        Ok(WeightMemory::footprint(Shape::new(dtype, rows, columns)?.bytes()))
+        Ok(Mapping::footprint(Shape::new(dtype, rows, columns)?.bytes()))
     }
 
     /// A matrix of zeros, to be filled by [`packer`](PackedMatrix::packer).
@@ -124,7 +124,7 @@ impl PackedMatrix {
     /// # Errors
     /// A type or a shape that cannot be packed, or a memory with too little left.
     pub(crate) fn allocate(
-        memory: &mut WeightMemory,
+        memory: &mut Mapping,
         dtype: DType,
         rows: usize,
         columns: usize,

@@ -5,7 +5,7 @@ use minfer_tensor::blocks::decode_row;
 
 use super::*;
 use crate::Isa;
-use crate::memory::WeightMemory;
+use crate::memory::Mapping;
 
 const TYPES: [DType; 27] = [
     DType::F32,
@@ -79,7 +79,7 @@ fn panels_packed_apart_are_the_panels_packed_at_once() {
         let (rows, columns) = (75, 256);
         let bytes = bytes(file_bytes(dtype, rows, columns));
         let whole = PackedMatrix::pack(dtype, rows, columns, &bytes).unwrap();
-        let mut memory = WeightMemory::new(PackedMatrix::footprint(dtype, rows, columns).unwrap()).unwrap();
+        let mut memory = Mapping::new(PackedMatrix::footprint(dtype, rows, columns).unwrap()).unwrap();
         let mut parts = PackedMatrix::allocate(&mut memory, dtype, rows, columns).unwrap();
         let packer = parts.packer();
         for panels in [3..5, 0..1, 1..3] {
@@ -132,7 +132,7 @@ fn what_cannot_be_packed_is_an_error() {
     assert!(matches!(pack(DType::Q4_0, 2, 32, &[0; 35]), PackError::Size { wanted: 36, found: 35, .. }));
     assert!(matches!(pack(DType::F32, usize::MAX / 8, 32, &[]), PackError::TooLarge { .. }));
     assert!(matches!(pack(DType::F32, 1 << 44, 32, &[]), PackError::Memory(_)));
-    let mut memory = WeightMemory::new(100).unwrap();
+    let mut memory = Mapping::new(100).unwrap();
     let full = PackedMatrix::allocate(&mut memory, DType::F32, 16, 32).unwrap_err();
     assert!(matches!(full, PackError::MemoryFull { bytes: 2048 }));
 }

@@ -74,7 +74,7 @@ impl<'a, F: Ruled> Kernel<'a, F> {
             let last = total - first <= together;
             let done = if last { Some(self.job.target.of(panels.clone())) } else { None };
             let next = if last {
-                self.packed(panels.end..self.job.panels.end.min(panels.end + PANELS), 0..together)
+                self.packed(panels.end..self.job.panels.end.min(panels.end + PANELS), 0..together.min(total))
             } else {
                 self.packed(panels.clone(), first + together..total.min(first + 2 * together))
             };
@@ -89,17 +89,20 @@ impl<'a, F: Ruled> Kernel<'a, F> {
     }
 }
 
-/// Runs of a pass: as few passes as [`RUNS`] allows, of nearly the same length, in whole blocks.
-fn runs_together(total: usize, of_block: usize) -> usize {
-    let passes = total.div_ceil(RUNS / of_block * of_block).max(1);
-    total.div_ceil(passes).next_multiple_of(of_block).max(1)
+/// Length of a part of `total`: as few parts as `most` allows, of nearly the same length, in whole units; a unit at least.
+fn part(total: usize, most: usize, unit: usize) -> usize {
+    let parts = total.div_ceil((most / unit * unit).max(unit)).max(1);
+    total.div_ceil(parts).next_multiple_of(unit).max(unit)
 }
 
-/// Tokens of a block: as few blocks as the second-level cache allows, of nearly the same length, in whole groups.
-fn block_of(tokens: usize, bytes_of_token: usize) -> usize {
-    let most = (tokens_in_cache(bytes_of_token) / GROUP * GROUP).clamp(GROUP, TOKENS);
-    let blocks = tokens.div_ceil(most).max(1);
-    tokens.div_ceil(blocks).next_multiple_of(GROUP).max(GROUP)
+/// Runs of a pass, in whole blocks.
+fn runs_together(total: usize, of_block: usize) -> usize {
+    part(total, RUNS, of_block)
+}
+
+/// Tokens of a block, in whole groups.
+fn tokens_together(total: usize, bytes_of_token: usize) -> usize {
+    part(total, tokens_in_cache(bytes_of_token).min(TOKENS), GROUP)
 }
 
 impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
@@ -110,7 +113,7 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
         let mut runs = [[Run::ZERO; PANELS]; RUNS];
         let mut sums = [[[0.0; LANES]; PANELS]; TOKENS];
         let x = Activations::new(self.job.input, F::ACTIVATIONS);
-        let block = block_of(self.job.tokens.len(), quantised_bytes(self.job.matrix.columns()));
+        let block = tokens_together(self.job.tokens.len(), quantised_bytes(self.job.matrix.columns()));
         let panels = self.job.panels.clone();
         let mut token = self.job.tokens.start;
         while token < self.job.tokens.end {
@@ -246,7 +249,7 @@ mod tests {
         for columns in [32, 576, 1536, 8960, 1 << 20] {
             let bytes = quantised_bytes(columns);
             for tokens in 1..=TOKENS {
-                let block = block_of(tokens, bytes);
+                let block = tokens_together(tokens, bytes);
                 assert!(block.is_multiple_of(GROUP) && (GROUP..=TOKENS).contains(&block));
                 assert!(block == GROUP || block * bytes <= 3 << 19, "{tokens} tokens of {columns} columns");
                 let blocks = tokens.div_ceil(block);

@@ -184,8 +184,8 @@ fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize, ahead: usiz
     }
 }
 
-/// Tokens whose activations take three quarters of a second-level cache of 2 MiB. Where it is smaller they come from the third one, at
-/// a few bytes for each cycle.
+/// Tokens whose activations take three quarters of a second-level cache of 2 MiB. Where that is smaller, some come from the third level,
+/// and a product needs only a few bytes of them for each cycle.
 fn tokens_in_cache(bytes_of_token: usize) -> usize {
     (3 << 19) / bytes_of_token.max(1)
 }

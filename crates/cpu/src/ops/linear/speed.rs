@@ -6,7 +6,7 @@ use minfer_tensor::DType;
 use zerocopy::FromBytes;
 
 use super::{Chunks, Input, Piece, linear as product, terms_read};
-use crate::memory::{Region, WeightMemory};
+use crate::memory::{Mapping, Region};
 use crate::pack::{PackError, PackedMatrix};
 use crate::quantise::{GROUP, QuantisedRows};
 use crate::threads::{ChunkCounter, Rows, SharedSlice};
@@ -116,7 +116,7 @@ pub fn pack(pool: &Pool, shape: LinearShape, rounds: usize) -> Result<LinearSpee
 
 fn fresh(pool: &Pool, shape: LinearShape, weights: &[u8]) -> Result<PackedMatrix, PackError> {
     let LinearShape { dtype, rows, columns, .. } = shape;
-    let mut memory = WeightMemory::new(PackedMatrix::footprint(dtype, rows, columns)?)?;
+    let mut memory = Mapping::new(PackedMatrix::footprint(dtype, rows, columns)?)?;
     let mut matrix = PackedMatrix::allocate(&mut memory, dtype, rows, columns)?;
     let panels = matrix.panels();
     let (packer, counter) = (matrix.packer(), ChunkCounter::default());

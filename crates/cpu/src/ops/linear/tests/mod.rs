@@ -159,6 +159,22 @@ fn zeros_give_the_bias() {
 }
 
 #[test]
+fn no_columns_give_the_bias() {
+    let bias: Vec<f32> = (0..80).map(|row| row as f32).collect();
+    for dtype in types().filter(|dtype| dtype.is_quantised()) {
+        let matrix = PackedMatrix::pack(dtype, bias.len(), 0, &[]).unwrap();
+        for (isa, tokens) in Isa::available().flat_map(|isa| [1, 40].map(|tokens| (isa, tokens))) {
+            let input = QuantisedRows::new(SharedSlice::from_slice(&mut []), tokens, 0, terms_read(dtype));
+            let mut output = vec![UNTOUCHED; tokens * bias.len()];
+            let rows = Rows::from_slice(&mut output, bias.len(), bias.len());
+            let panels = 0..matrix.panels();
+            linear(isa, &matrix, panels, Input::Quantised(input), 0..tokens, Some(&bias), &rows, 0);
+            assert!(output.chunks(bias.len()).all(|row| row == bias), "{dtype} {isa}, {tokens} tokens");
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "quantised rows")]
 fn the_wrong_kind_of_input_is_refused() {
     let matrix = PackedMatrix::pack(DType::Q4_0, 1, 32, &[0; 18]).unwrap();
