@@ -174,11 +174,11 @@ impl<'a> QuantisedRows<'a> {
         self.memory.get(base..base + self.stored)
     }
 
-    /// Where a block of a row is. Rows of one group follow each other, and blocks of a row are [`group`](QuantisedRows::group)
-    /// apart.
+    /// Where a block of a row is, or, of a row without blocks, where a walk over them begins and ends. Rows of one group
+    /// follow each other, and blocks of a row are [`group`](QuantisedRows::group) apart.
     #[inline(always)]
     pub(crate) fn index(&self, row: usize, block: usize) -> usize {
-        debug_assert!(row < self.rows && block < self.blocks, "row {row}, block {block}");
+        debug_assert!(row < self.rows && block < self.blocks.max(1), "row {row}, block {block}");
         (row / self.group * self.blocks + block) * self.group + row % self.group
     }
 }
