@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod files;
+mod first_word;
 mod measure;
 mod model;
 mod parse;

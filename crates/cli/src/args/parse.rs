@@ -7,7 +7,7 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
-use super::{Cli, Command, conflicts};
+use super::{Cli, Command, conflicts, first_word};
 
 /// Words that are no command and yet no model.
 const OWN_WORDS: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
@@ -57,20 +57,44 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     let definition = each_argument(definition(), &change);
     let short_form =
         first.filter(|word| !is_command(&definition, word) && !OWN_WORDS.contains(&word.as_str()));
-    if short_form.is_some() {
-        words.insert(1, "run".into());
+    let Some(word) = short_form else {
+        let Cli { command } = Cli::from_arg_matches(&matches(&definition, &words)?)?;
+        return Ok(Parsed { command, no_command: None });
+    };
+    words.insert(1, "run".into());
+    parse_short(&definition, &word, &words)
+}
+
+/// Reads a command line without a command, to which that of `run` has been added. `first` is the word after it.
+fn parse_short(definition: &clap::Command, first: &str, words: &[OsString]) -> Result<Parsed, clap::Error> {
+    let no_command = |text| definition.clone().error(ErrorKind::InvalidSubcommand, text);
+    let has_flags_first = first.starts_with('-');
+    if !has_flags_first && let Some(text) = first_word::mistyped(definition, first) {
+        return Err(no_command(text));
     }
-    let Cli { command } =
-        Cli::from_arg_matches(&matches(&definition, &words).map_err(|error| match &short_form {
-            Some(word) if error.kind() == ErrorKind::UnknownArgument => mistyped(error, &definition, word),
+    let Cli { command } = matches(definition, words)
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| match first_word::unknown(first) {
+            Some(text) if error.kind() == ErrorKind::UnknownArgument && !has_flags_first => no_command(text),
             _ => error,
-        })?)?;
-    if short_form.is_some() {
-        check_order(&definition, &command)?;
+        })?;
+    let Command::Run(run) = &command else { return Ok(Parsed { command, no_command: None }) };
+    if is_command(definition, &run.model) {
+        let text = format!("flags come after the command: minfer {} ...", run.model);
+        return Err(of_command(definition, &run.model).error(ErrorKind::ArgumentConflict, text));
     }
-    let no_command =
-        short_form.filter(|word| !word.starts_with('-')).map(|word| no_command(&definition, &word));
+    if let Some(text) = first_word::mistyped(definition, &run.model).filter(|_| has_flags_first) {
+        return Err(no_command(text));
+    }
+    let no_command = Some(format!("no command `{}`", run.model));
     Ok(Parsed { command, no_command })
+}
+
+/// A command as errors about it need it, with its own usage.
+fn of_command(definition: &clap::Command, name: &str) -> clap::Command {
+    let mut built = definition.clone();
+    built.build();
+    built.find_subcommand(name).cloned().unwrap_or(built)
 }
 
 /// The arguments; without those of variables that a flag beats.
@@ -79,8 +103,8 @@ fn matches(definition: &clap::Command, words: &[OsString]) -> Result<ArgMatches,
         .clone()
         .try_get_matches_from(words)
         .map_err(|error| name_variable(error, definition, words))?;
-    let Some((_, given)) = matches.subcommand() else { return Ok(matches) };
-    let conflict = |text| definition.clone().error(ErrorKind::ArgumentConflict, text);
+    let Some((name, given)) = matches.subcommand() else { return Ok(matches) };
+    let conflict = |text| of_command(definition, name).error(ErrorKind::ArgumentConflict, text);
     let beaten = conflicts::beaten(given).map_err(conflict)?;
     if beaten.is_empty() {
         return Ok(matches);
@@ -109,49 +133,6 @@ pub(crate) fn variable_fault(command: &str, variable: &str) -> Option<String> {
 
 fn is_command(definition: &clap::Command, word: &str) -> bool {
     definition.find_subcommand(word).is_some()
-}
-
-/// Says that a word is no command, with those that look like it.
-fn no_command(definition: &clap::Command, word: &str) -> String {
-    let refusal = definition.clone().try_get_matches_from(["minfer", word]).err();
-    let near = match refusal.as_ref().and_then(|error| error.get(ContextKind::SuggestedSubcommand)) {
-        Some(ContextValue::String(name)) => format!("`{name}`"),
-        Some(ContextValue::Strings(names)) => {
-            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
-        }
-        _ => match definition.get_subcommands().find(|command| has_letters(command.get_name(), word)) {
-            Some(command) => format!("`{}`", command.get_name()),
-            None => return format!("no command `{word}`"),
-        },
-    };
-    format!("no command `{word}`, did you mean {near}?")
-}
-
-/// Whether a word has the letters of a name in another order.
-fn has_letters(name: &str, word: &str) -> bool {
-    let sorted = |text: &str| {
-        let mut letters: Vec<char> = text.chars().collect();
-        letters.sort_unstable();
-        letters
-    };
-    sorted(name) == sorted(word)
-}
-
-/// Words that `run` does not take are those of another command where the first one looks like its name.
-fn mistyped(error: clap::Error, definition: &clap::Command, word: &str) -> clap::Error {
-    let text = no_command(definition, word);
-    if text.ends_with('?') { definition.clone().error(ErrorKind::InvalidSubcommand, text) } else { error }
-}
-
-/// Flags before a command would make the command's name a model.
-fn check_order(definition: &clap::Command, command: &Command) -> Result<(), clap::Error> {
-    match command {
-        Command::Run(run) if is_command(definition, &run.model) => Err(definition.clone().error(
-            ErrorKind::ArgumentConflict,
-            format!("flags come after the command: minfer {} ...", run.model),
-        )),
-        _ => Ok(()),
-    }
 }
 
 /// Adds the variable's name to an error about a value that nobody typed.
@@ -230,7 +211,11 @@ mod tests {
 
     #[test]
     fn flags_before_a_command_are_refused() {
-        assert!(refusal(&["-t", "2", "bench", "smollm2"]).contains("minfer bench ..."));
+        let text = refusal(&["-t", "2", "bench", "smollm2"]);
+        assert!(
+            text.contains("minfer bench ...") && text.contains("Usage: minfer bench [OPTIONS] <MODEL>"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -267,20 +252,15 @@ mod tests {
 
     #[test]
     fn a_raw_prompt_has_no_template() {
+        let text = refusal(&["run", "m", "p", "--raw", "--system", "s"]);
+        assert!(text.contains("--system needs the chat template"), "{text}");
         assert!(
-            refusal(&["run", "m", "p", "--raw", "--system", "s"])
-                .contains("--system needs the chat template")
+            text.contains("Usage: minfer run [OPTIONS] <MODEL> [PROMPT]"),
+            "the command's own usage: {text}"
         );
         assert!(
             refusal(&["run", "m", "--raw", "--chat-template-kwargs", "{}"])
                 .contains("--chat-template-kwargs")
         );
-    }
-
-    #[test]
-    fn an_unknown_first_word_brings_near_commands() {
-        let parsed = parse(["minfer", "benhc"].map(OsString::from)).unwrap();
-        assert_eq!(parsed.no_command.unwrap(), "no command `benhc`, did you mean `bench`?");
-        assert_eq!(parse(["minfer", "run", "x"].map(OsString::from)).unwrap().no_command, None);
     }
 }

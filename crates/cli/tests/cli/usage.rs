@@ -131,11 +131,49 @@ fn unknown_flags_are_refused() {
 }
 
 #[test]
-fn a_word_that_is_neither_command_nor_model_brings_both() {
+fn a_mistyped_command_is_wrong_usage_whatever_follows() {
+    let place = Place::with(Family::Llama);
+    for (words, name) in [
+        (&["lst"][..], "list"),
+        (&["ls"], "list"),
+        (&["lst", "--json"], "list"),
+        (&["benhc"], "bench"),
+        (&["benhc", "smollm2"], "bench"),
+        (&["benhc", "smollm2", "-p", "8,16", "-n", "1,2"], "bench"),
+        (&["rnu", "smollm2", "hi"], "run"),
+        (&["tokenise", "tiny.gguf", "--help"], "tokenize"),
+        (&["-t", "2", "benhc", "smollm2"], "bench"),
+    ] {
+        let text = place.minfer(words).usage();
+        has(
+            &text,
+            &[&format!("did you mean `{name}`?"), "No model has that name", "minfer [OPTIONS] <MODEL>"],
+        );
+    }
+    let text = place.minfer(&["serve", "tiny.gguf", "--port", "8080"]).usage();
+    has(&text, &["no command `serve`, and no model of that name"]);
+}
+
+#[test]
+fn a_model_goes_before_a_command_that_its_name_is_like() {
+    let place = Place::with(Family::Llama);
+    std::fs::create_dir(place.path("models")).expect("created");
+    for name in ["lst", "models/rnu.gguf"] {
+        std::fs::copy(place.path("tiny.gguf"), place.path(name)).expect("copied");
+    }
+    place.minfer(&["lst", "the", "--raw", "-n", "1"]).stdout();
+    place.minfer(&["rnu", "the", "--raw", "-n", "1"]).stdout();
+    has(&place.minfer(&["rnu", "hi", "there"]).usage(), &["unexpected argument 'there' found"]);
+    // A name that is like a model rather than like a command.
+    std::fs::copy(place.path("tiny.gguf"), place.path("models/benchy.gguf")).expect("copied");
+    has(&place.minfer(&["benchyy", "hi"]).failure(), &["no model `benchyy`", "did you mean `benchy`?"]);
+}
+
+#[test]
+fn a_word_that_is_like_no_command_is_an_unknown_model() {
     let place = Place::new();
-    let refusal = place.minfer(&["benhc"]).failure();
-    has(&refusal, &["no command `benhc`", "did you mean `bench`", "no model `benhc`", "smollm2"]);
-    has(&place.minfer(&["rnu", "smollm2", "hi"]).usage(), &["no command `rnu`, did you mean `run`?"]);
-    has(&place.minfer(&["smollm2", "hi", "there"]).usage(), &["unexpected argument 'there' found"]);
+    has(&place.minfer(&["zzz"]).failure(), &["no command `zzz`: no model `zzz`", "smollm2"]);
     has(&place.minfer(&["smolm2", "hi"]).failure(), &["no command `smolm2`", "did you mean `smollm2`?"]);
+    has(&place.minfer(&["smollm2", "hi", "there"]).usage(), &["unexpected argument 'there' found"]);
+    has(&place.minfer(&["./lst"]).failure(), &["no such file: ./lst"]);
 }
