@@ -4,6 +4,8 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 use minfer::models::RopeScalingKind;
 
+use super::spellings::Typed;
+
 /// A flag and those that have no place beside it.
 struct Conflict {
     flag: &'static str,
@@ -49,7 +51,7 @@ fn scaling_is(given: &ArgMatches, kinds: &[RopeScalingKind]) -> bool {
 ///
 /// # Errors
 /// What cannot both be: two flags that were typed, or two variables.
-pub(super) fn beaten(given: &ArgMatches) -> Result<Vec<&'static str>, String> {
+pub(super) fn beaten(given: &ArgMatches, words: &Typed) -> Result<Vec<&'static str>, String> {
     let mut beaten = Vec::new();
     for conflict in &CONFLICTS {
         let Some(flag_typed) = typed(given, conflict.flag).filter(|_| (conflict.when)(given)) else {
@@ -59,7 +61,8 @@ pub(super) fn beaten(given: &ArgMatches) -> Result<Vec<&'static str>, String> {
             match typed(given, other) {
                 None => {}
                 Some(other_typed) if other_typed == flag_typed => {
-                    let (flag, other) = (spelling(conflict.flag, flag_typed), spelling(other, flag_typed));
+                    let (flag, other) =
+                        (spelling(conflict.flag, flag_typed, words), spelling(other, flag_typed, words));
                     return Err(conflict.why.replace("{flag}", &flag).replace("{other}", &other));
                 }
                 Some(true) => beaten.push(conflict.flag),
@@ -80,6 +83,7 @@ fn typed(given: &ArgMatches, name: &str) -> Option<bool> {
     }
 }
 
-fn spelling(name: &str, typed: bool) -> String {
-    if typed { format!("--{}", name.replace('_', "-")) } else { format!("MINFER_{}", name.to_uppercase()) }
+/// The flag as it was typed, or the variable.
+fn spelling(name: &str, typed: bool, words: &Typed) -> String {
+    if typed { words.form(&name.replace('_', "-")) } else { format!("MINFER_{}", name.to_uppercase()) }
 }

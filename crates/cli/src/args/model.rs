@@ -126,10 +126,10 @@ pub(crate) struct ContextArgs {
     /// Storage of the KV cache, K and V.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE", value_parser = kv_format())]
     pub(crate) cache_type: Option<KvFormat>,
-    /// Storage of K.
+    /// Storage of K; also -ctk.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_K", value_parser = kv_format())]
     pub(crate) cache_type_k: Option<KvFormat>,
-    /// Storage of V.
+    /// Storage of V; also -ctv.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_V", value_parser = kv_format())]
     pub(crate) cache_type_v: Option<KvFormat>,
     /// Order of elements in the KV cache.

@@ -7,6 +7,7 @@ use clap::builder::Resettable;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
+use super::spellings::Typed;
 use super::{Cli, Command, conflicts, first_word};
 
 /// Words that are no command and yet no model.
@@ -58,26 +59,29 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     let short_form =
         first.filter(|word| !is_command(&definition, word) && !OWN_WORDS.contains(&word.as_str()));
     let Some(word) = short_form else {
-        let Cli { command } = Cli::from_arg_matches(&matches(&definition, &words)?)?;
+        let Cli { command } = Cli::from_arg_matches(&spelled(&definition, &mut words)?)?;
         return Ok(Parsed { command, no_command: None });
     };
     words.insert(1, "run".into());
-    parse_short(&definition, &word, &words)
+    parse_short(&definition, &word, &mut words)
 }
 
 /// Reads a command line without a command, to which that of `run` has been added. `first` is the word after it.
-fn parse_short(definition: &clap::Command, first: &str, words: &[OsString]) -> Result<Parsed, clap::Error> {
+fn parse_short(
+    definition: &clap::Command,
+    first: &str,
+    words: &mut [OsString],
+) -> Result<Parsed, clap::Error> {
     let no_command = |text| definition.clone().error(ErrorKind::InvalidSubcommand, text);
     let has_flags_first = first.starts_with('-');
     if !has_flags_first && let Some(text) = first_word::mistyped(definition, first) {
         return Err(no_command(text));
     }
-    let Cli { command } = matches(definition, words)
-        .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| match first_word::unknown(first) {
-            Some(text) if error.kind() == ErrorKind::UnknownArgument && !has_flags_first => no_command(text),
-            _ => error,
-        })?;
+    let read = spelled(definition, words).and_then(|matches| Cli::from_arg_matches(&matches));
+    let Cli { command } = read.map_err(|error| match first_word::unknown(first) {
+        Some(text) if error.kind() == ErrorKind::UnknownArgument && !has_flags_first => no_command(text),
+        _ => error,
+    })?;
     let Command::Run(run) = &command else { return Ok(Parsed { command, no_command: None }) };
     if is_command(definition, &run.model) {
         let text = format!("flags come after the command: minfer {} ...", run.model);
@@ -90,6 +94,19 @@ fn parse_short(definition: &clap::Command, first: &str, words: &[OsString]) -> R
     Ok(Parsed { command, no_command })
 }
 
+/// The arguments, whatever the spelling of their flags.
+fn spelled(definition: &clap::Command, words: &mut [OsString]) -> Result<ArgMatches, clap::Error> {
+    let Some(name) = words.get(1).and_then(|word| word.to_str()).filter(|word| is_command(definition, word))
+    else {
+        return matches(definition, words, &Typed::default());
+    };
+    let typed_words = words.to_vec();
+    let mut command = of_command(definition, name);
+    let typed = Typed::rewrite(&command, words.get_mut(2..).unwrap_or_default())
+        .map_err(|text| command.error(ErrorKind::UnknownArgument, text))?;
+    matches(definition, words, &typed).map_err(|error| typed.explain(error, &mut command, &typed_words))
+}
+
 /// A command as errors about it need it, with its own usage.
 fn of_command(definition: &clap::Command, name: &str) -> clap::Command {
     let mut built = definition.clone();
@@ -97,15 +114,15 @@ fn of_command(definition: &clap::Command, name: &str) -> clap::Command {
     built.find_subcommand(name).cloned().unwrap_or(built)
 }
 
-/// The arguments; without those of variables that a flag beats.
-fn matches(definition: &clap::Command, words: &[OsString]) -> Result<ArgMatches, clap::Error> {
+/// The arguments of words that are spelled as clap knows them; without those of variables that a flag beats.
+fn matches(definition: &clap::Command, words: &[OsString], typed: &Typed) -> Result<ArgMatches, clap::Error> {
     let matches = definition
         .clone()
         .try_get_matches_from(words)
         .map_err(|error| name_variable(error, definition, words))?;
     let Some((name, given)) = matches.subcommand() else { return Ok(matches) };
     let conflict = |text| of_command(definition, name).error(ErrorKind::ArgumentConflict, text);
-    let beaten = conflicts::beaten(given).map_err(conflict)?;
+    let beaten = conflicts::beaten(given, typed).map_err(conflict)?;
     if beaten.is_empty() {
         return Ok(matches);
     }
@@ -113,7 +130,7 @@ fn matches(definition: &clap::Command, words: &[OsString]) -> Result<ArgMatches,
         let is_beaten = beaten.contains(&argument.get_id().as_str());
         if is_beaten { without_variable(argument) } else { argument }
     };
-    self::matches(&each_argument(definition.clone(), &without), words)
+    self::matches(&each_argument(definition.clone(), &without), words, typed)
 }
 
 /// Why the value that a variable has now is of no use to a command that reads it; `None` where it is.

@@ -40,8 +40,8 @@ pub(crate) struct ChatArgs {
 /// Flags of conversations and of the answers in them.
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// System message of the conversation.
-    #[arg(long, value_name = "TEXT", env = "MINFER_SYSTEM")]
+    /// System message of the conversation; also -sys.
+    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", env = "MINFER_SYSTEM")]
     pub(crate) system: Option<String>,
     /// Chat template in place of the file's: a file, the template itself, or a format's name.
     #[arg(long, value_name = "FILE|NAME", env = "MINFER_CHAT_TEMPLATE",

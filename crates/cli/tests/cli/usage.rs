@@ -177,3 +177,60 @@ fn a_word_that_is_like_no_command_is_an_unknown_model() {
     has(&place.minfer(&["smollm2", "hi", "there"]).usage(), &["unexpected argument 'there' found"]);
     has(&place.minfer(&["./lst"]).failure(), &["no such file: ./lst"]);
 }
+
+#[test]
+fn flags_are_known_as_they_are_typed_elsewhere() {
+    let place = Place::with(Family::Llama);
+    let run =
+        |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the", "-n", "0", "--facts"], flags].concat());
+    let formats = |flags: &[&str]| {
+        let (_, stderr) = run(flags).both();
+        let facts: serde_json::Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
+        (facts["kv_format_k"].as_str().unwrap().to_owned(), facts["kv_format_v"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(formats(&["--raw", "-ctk", "f32", "-ctv=bf16"]), ("f32".to_owned(), "bf16".to_owned()));
+    let template = ["--chat-template", "chatml"];
+    let tokens = |flags: &[&str]| {
+        run(&[&template[..], &["--json"], flags].concat()).json()["usage"]["prompt_tokens"].clone()
+    };
+    assert_eq!(tokens(&["-sys", "the"]), tokens(&["--system", "the"]));
+    assert_eq!(tokens(&["--system-prompt", "the"]), tokens(&["--system", "the"]));
+    let seed =
+        |flag: &str| run(&["--raw", "--json", flag, "5", "-temp", "0.5", "-top-k=3"]).json()["seed"].clone();
+    assert_eq!((seed("-seed"), seed("-s")), (5.into(), 5.into()));
+    place.minfer(&["bench", "tiny.gguf", "-ctk", "f32", "-p", "4", "-n", "2", "-r", "1"]).stdout();
+    place.minfer(&["-ctk", "f32", "tiny.gguf", "the", "--raw", "-n", "1"]).stdout();
+}
+
+#[test]
+fn errors_name_flags_as_they_were_typed() {
+    let place = Place::with(Family::Llama);
+    let run = |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the"], flags].concat()).usage();
+    has(&run(&["-ctk", "q2_0"]), &["invalid value 'q2_0' for '-ctk <TYPE>'", "bf16"]);
+    has(&run(&["-ctk"]), &["'-ctk <TYPE>'"]);
+    has(&run(&["-ctk", "f32", "-ctk", "f16"]), &["'-ctk <TYPE>'"]);
+    has(&run(&["--raw", "-sys", "x"]), &["-sys needs the chat template, which --raw leaves out"]);
+    has(&place.minfer(&["list", "-ctk", "f32"]).usage(), &["minfer has no such flag: -ctk"]);
+    for (flags, words) in [
+        (&["-ngl", "99"][..], "no such flag: -ngl; the processor computes everything"),
+        (&["--n-gpu-layers", "99"], "no such flag: --n-gpu-layers; the processor"),
+        (&["-fa", "on"], "no such flag: -fa; there is one way to compute attention"),
+        (&["-flash-attn"], "no such flag: -flash-attn; there is one way"),
+        (&["-ub", "512"], "no such flag: -ub; -b N says"),
+        (&["-tb", "4"], "no such flag: -tb; -t N is for"),
+        (&["-hf", "a/b"], "no such flag: -hf; `minfer pull NAME`"),
+        (&["-cnv"], "no such flag: -cnv; `minfer chat MODEL`"),
+        (&["-m", "x"], "no such flag: -m; the model is the first word"),
+        (&["-p", "x"], "no such flag: -p; the prompt is the word after the model"),
+        (&["-r", "x"], "no such flag: -r; --stop TEXT"),
+        (&["-nkvx", "x"], "no such flag: -nkvx"),
+        (&["-tmp", "1"], "no such flag: -tmp"),
+        (&["-xyz"], "no such flag: -xyz"),
+    ] {
+        let text = run(flags);
+        has(&text, &[words, "Usage: minfer run [OPTIONS] <MODEL> [PROMPT]"]);
+    }
+    // Values that follow their flag at once.
+    has(&run(&["-c1"]), &["invalid value '1' for '--n-ctx <N>'"]);
+    place.minfer(&["run", "tiny.gguf", "--raw", "-n1", "-t1", "-fp.txt"]).failure();
+}
