@@ -84,6 +84,22 @@ pub struct Finished {
     pub seed: u64,
 }
 
+impl Finished {
+    /// Tokens of the prompt that were fed, per second; `None` where there were none.
+    pub fn prompt_speed(&self) -> Option<f64> {
+        speed(self.usage.prompt - self.usage.cached, self.timings.prompt)
+    }
+
+    /// Generated tokens per second, without the first one, which the end of the prompt has paid for; `None` where no other came.
+    pub fn decode_speed(&self) -> Option<f64> {
+        speed(self.usage.completion.saturating_sub(1), self.timings.predicted)
+    }
+}
+
+fn speed(tokens: u32, time: Duration) -> Option<f64> {
+    (tokens > 0 && !time.is_zero()).then(|| f64::from(tokens) / time.as_secs_f64())
+}
+
 /// Why a generation ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
@@ -112,6 +128,8 @@ pub struct Usage {
     /// Tokens of the prompt that did not have to be fed: their rows were found in the cache, or were removed by a context
     /// shift after they had been fed.
     pub cached: u32,
+    /// Of those, tokens whose rows were found in the cache.
+    pub reused: u32,
     /// Tokens whose rows context shifts have removed from the conversation so far.
     pub removed: u32,
 }
@@ -123,7 +141,7 @@ pub struct Timings {
     pub queued: Duration,
     /// From then until the prompt was fed and the first token chosen.
     pub prompt: Duration,
-    /// From then until the end.
+    /// From then until the end: the steps of all tokens but the first.
     pub predicted: Duration,
 }
 

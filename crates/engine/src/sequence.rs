@@ -33,8 +33,8 @@ pub(crate) struct Sequence {
     /// Whether rows may be taken from the prefix cache and left there.
     pub(crate) reuse: bool,
     pub(crate) salt: Option<u64>,
-    /// Tokens of the prompt that did not have to be fed; none before the first admission.
-    cached: Option<u32>,
+    /// Tokens of the prompt that did not have to be fed, and how many of them had no row any more; none before the first admission.
+    cached: Option<(u32, u32)>,
     /// Most tokens to generate.
     limit: usize,
     pub(crate) sampler: Sampler,
@@ -191,11 +191,12 @@ impl Sequence {
         self.prompt_logprobs.is_some() && (self.scored..self.prompt_len).contains(&position)
     }
 
-    /// The sequence takes part in steps from now on; the rows of its first `fed` tokens are there already.
+    /// The sequence takes part in steps from now on; the rows of its first `fed` tokens, but for those that its history says were
+    /// removed, are there already.
     pub(crate) fn admit(&mut self, kv: SequenceId, fed: u32) {
         self.rows = Rows::Cached(kv);
         self.fed = fed as usize;
-        self.cached.get_or_insert(fed.min(self.prompt_len as u32));
+        self.cached.get_or_insert((fed.min(self.prompt_len as u32), self.history.removed_tokens()));
         self.clock.admitted.get_or_insert_with(Instant::now);
     }
 
@@ -275,13 +276,15 @@ impl Sequence {
         let now = Instant::now();
         let admitted = self.clock.admitted.unwrap_or(now);
         let prompt_done = self.clock.prompt_done.unwrap_or(now);
+        let (cached, forgotten) = self.cached.unwrap_or_default();
         Finished {
             reason,
             tail: String::new(),
             usage: Usage {
                 prompt: self.prompt_len as u32,
                 completion: self.generated() as u32,
-                cached: self.cached.unwrap_or(0),
+                cached,
+                reused: cached - forgotten,
                 removed: self.history.removed_tokens(),
             },
             timings: Timings {

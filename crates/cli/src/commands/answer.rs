@@ -109,28 +109,28 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
             "cache_n": usage.cached,
             "prompt_n": usage.prompt - usage.cached,
             "prompt_ms": timings.prompt_ms(),
-            "prompt_per_second": rate(usage.prompt - usage.cached, timings.prompt_ms()),
+            "prompt_per_second": finished.prompt_speed(),
             "predicted_n": usage.completion,
             "predicted_ms": timings.predicted_ms(),
-            "predicted_per_second": rate(usage.completion, timings.predicted_ms()),
+            "predicted_per_second": finished.decode_speed(),
         },
     })
 }
 
-/// The speeds in one line.
+/// The speeds in one line, as far as they were timed.
 pub(super) fn speeds(finished: &Finished) -> String {
-    let (usage, timings) = (&finished.usage, &finished.timings);
+    let (prompt, completion) = (finished.usage.prompt, finished.usage.completion);
+    let at = |speed: Option<f64>| speed.map_or(String::new(), |speed| format!(" at {speed:.1}/s"));
     format!(
-        "{} prompt tokens at {:.1}/s, {} tokens at {:.1}/s, seed {}",
-        usage.prompt,
-        rate(usage.prompt - usage.cached, timings.prompt_ms()),
-        usage.completion,
-        rate(usage.completion, timings.predicted_ms()),
+        "{prompt} prompt {}{}, {completion} {}{}, seed {}",
+        tokens(prompt),
+        at(finished.prompt_speed()),
+        tokens(completion),
+        at(finished.decode_speed()),
         finished.seed
     )
 }
 
-/// Tokens per second; 0 where no time passed.
-fn rate(tokens: u32, milliseconds: f64) -> f64 {
-    if milliseconds > 0.0 { f64::from(tokens) / milliseconds * 1e3 } else { 0.0 }
+fn tokens(count: u32) -> &'static str {
+    if count == 1 { "token" } else { "tokens" }
 }

@@ -147,6 +147,36 @@ fn commands_do_what_help_says() {
     let error = place.minfer(&["chat", "tiny.gguf"]).stdin("hello\n").last_error();
     assert!(error.contains("has no chat template"), "{error}");
 }
+
+/// A template that prints old messages in another way now and then parts from their rows.
+#[test]
+fn facts_stay_true_where_the_oldest_messages_are_left_out() {
+    let place = Place::with(Family::Llama);
+    let template = "{{ messages[0].content }}\n{% for m in messages[1:] %}{{ m.role if messages|length % 8 < 4 else 'x' }}: {{ m.content }}\n{% endfor %}assistant: ";
+    let system = "be brief ".repeat(14);
+    let flags = ["--chat-template", template, "--system", &system, "--facts", "--context-shift", "-c", "320"];
+    let talk =
+        |flags: &[&str], turns: usize| chat(&place, flags, &"one there the thing\n".repeat(turns)).both().1;
+    let stderr = talk(&flags, 12);
+    assert!(stderr.matches("its oldest message is left out").count() > 1, "{stderr}");
+    let told = turns(&stderr);
+    for (number, turn) in (1..).zip(&told) {
+        let tokens = |key: &str| turn[key].as_u64().expect("a count");
+        assert_eq!(turn["turn"], number, "{stderr}");
+        // What has no row now was forgotten before the turn, in which nothing was.
+        assert!(
+            tokens("removed_tokens") > 0
+                || tokens("reused_tokens") + tokens("fed_tokens") == tokens("prompt_tokens"),
+            "{turn}"
+        );
+        assert!(number == 1 || tokens("reused_tokens") >= 64, "rows of the system message: {stderr}");
+    }
+    // In a file it goes on.
+    let flags = [&flags[..], &["--session", "a.session"]].concat();
+    talk(&flags, 11);
+    assert_eq!(turns(&talk(&flags, 1))[0]["turn"], 12);
+}
+
 #[test]
 fn a_context_shift_goes_on_where_the_context_ends() {
     let place = Place::with(Family::Llama);
@@ -181,6 +211,10 @@ fn a_context_shift_goes_on_where_the_context_ends() {
         let rows = pair[0]["cache_tokens"].as_u64().unwrap();
         assert!(pair[1]["reused_tokens"].as_u64().unwrap() <= rows, "{pair:?}");
     }
+    assert_eq!(
+        turns.iter().map(|turn| turn["turn"].as_u64()).collect::<Vec<_>>(),
+        Vec::from_iter((1..13).map(Some))
+    );
     let most = turns[1]["fed_tokens"].as_u64().unwrap() + 8;
     assert!(turns.iter().skip(1).all(|turn| turn["fed_tokens"].as_u64().unwrap() <= most), "{turns:?}");
     // Without -n an answer ends all the same.

@@ -23,6 +23,24 @@ fn text_and_json_agree() {
     assert!(["length", "stop"].contains(&answer["finish_reason"].as_str().unwrap()));
 }
 
+/// The first token comes with the end of the prompt, so that one alone took the time of no decode.
+#[test]
+fn no_speed_is_told_of_what_was_not_timed() {
+    let place = Place::with(Family::Llama);
+    for tokens in ["0", "1", "3"] {
+        let words = ["run", "tiny.gguf", "one there", "--raw", "--ignore-eos", "--json", "-n", tokens];
+        let timings = place.minfer(&words).json()["timings"].clone();
+        assert_eq!(timings["predicted_n"].to_string(), tokens);
+        assert!(timings["prompt_per_second"].as_f64() > Some(0.0), "{timings}");
+        let decode = timings["predicted_per_second"].as_f64();
+        let timed = timings["predicted_ms"].as_f64().map(|milliseconds| 2.0 / milliseconds * 1e3);
+        match tokens {
+            "3" => assert!((decode.unwrap() / timed.unwrap() - 1.0).abs() < 1e-6, "{timings}"),
+            _ => assert!(timings["predicted_per_second"].is_null(), "{timings}"),
+        }
+    }
+}
+
 #[test]
 fn a_beginning_that_is_typed_is_not_added_again() {
     let place = Place::new();

@@ -115,7 +115,7 @@ fn each_turn_feeds_only_what_is_new() {
         let answer = bench.answer(turn(&tokens, 5));
         assert_eq!(answer.ids(), alone(&tokens, 5));
         let cached = if turn_number == 0 { 0 } else { tokens.len() as u32 - 4 };
-        let usage = Usage { prompt: tokens.len() as u32, completion: 5, cached, removed: 0 };
+        let usage = Usage { prompt: tokens.len() as u32, completion: 5, cached, reused: cached, removed: 0 };
         assert_eq!(answer.finished().usage, usage);
         // The last token of an answer is fed with the next turn.
         fed += u64::from(usage.prompt - usage.cached) + 4;
@@ -134,7 +134,7 @@ fn a_prompt_that_parts_from_the_conversation_rewinds_it() {
     tokens.extend(bench.answer(turn(&tokens, 5)).ids());
     tokens[33] = 200;
     let answer = bench.answer(turn(&tokens, 5));
-    assert_eq!(answer.finished().usage.cached, 33);
+    assert_eq!((answer.finished().usage.cached, answer.finished().usage.reused), (33, 33));
     assert_eq!(answer.ids(), alone(&tokens, 5));
     let shorter = &tokens[..20];
     let answer = bench.answer(turn(shorter, 5));
@@ -150,8 +150,10 @@ fn twenty_turns_past_the_context_feed_only_their_own_tokens() {
     for number in 0..30u32 {
         tokens.extend((0..7).map(|index| 100 + number + index));
         let before = bench.stats().tokens_fed;
+        let forgotten = bench.worker.session_info(ID).map_or(0, |known| known.removed);
         let answer = bench.answer(shifting(turn(&tokens, 6)));
         let usage = answer.finished().usage;
+        assert_eq!(usage.reused, usage.cached - forgotten, "turn {number}");
         let new = if number == 0 { KEEP + 7 } else { 8 };
         assert_eq!(usage.prompt - usage.cached, new, "turn {number}");
         assert_eq!(bench.stats().tokens_fed - before, u64::from(new) + 5, "turn {number}");

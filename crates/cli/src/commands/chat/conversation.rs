@@ -37,6 +37,8 @@ pub(super) struct Conversation<'a> {
     n_ctx: u32,
     /// Answers drawn so far, those that were replaced included: each has draws of its own under one seed.
     draws: u64,
+    /// Answers that are no longer among the messages: the oldest were left out when the conversation outgrew the context.
+    left_out: u64,
 }
 
 impl<'a> Conversation<'a> {
@@ -52,9 +54,18 @@ impl<'a> Conversation<'a> {
         let engine = loaded.into_engine()?;
         let saved = file.as_mut().map(|file| file.open(&engine)).transpose()?.flatten();
         let session = engine.open_session()?;
-        let messages = Vec::new();
-        let mut conversation =
-            Conversation { args, engine, tokenizer, template, messages, session, file, n_ctx, draws: 0 };
+        let mut conversation = Conversation {
+            args,
+            engine,
+            tokenizer,
+            template,
+            messages: Vec::new(),
+            session,
+            file,
+            n_ctx,
+            draws: 0,
+            left_out: 0,
+        };
         match (saved, args.session.as_deref()) {
             (Some(saved), Some(path)) => {
                 conversation.go_on_from(saved, path)?;
@@ -98,7 +109,6 @@ impl<'a> Conversation<'a> {
     }
 
     fn answer(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
-        let removed = self.engine.session(self.session).map_or(0, |known| known.removed);
         let answer = loop {
             match self.try_answer(is_terminal, interrupts) {
                 // Rows that were made before a shift are of no use once the template prints their text in another way.
@@ -114,7 +124,7 @@ impl<'a> Conversation<'a> {
         self.messages.push(Message::new("assistant", answer.text()));
         let Some(finished) = &answer.finished else { return Ok(Turn::Interrupted) };
         if self.args.facts {
-            output::note(&self.turn_facts(&finished.usage, removed).to_string());
+            output::note(&self.turn_facts(&finished.usage).to_string());
         }
         if output::stderr_is_terminal() {
             output::note(&answer::speeds(finished));
@@ -168,17 +178,18 @@ impl<'a> Conversation<'a> {
         }
         let answered = self.messages[first + 1].role == "assistant";
         self.messages.drain(first..first + 1 + usize::from(answered));
+        self.left_out += u64::from(answered);
         output::note("note: the conversation has outgrown the context; its oldest message is left out");
         true
     }
 
-    /// `removed` is how many tokens had been forgotten before the turn: they are not fed again, and have no rows.
-    fn turn_facts(&self, usage: &Usage, removed: u32) -> Value {
+    fn turn_facts(&self, usage: &Usage) -> Value {
         let known = self.engine.session(self.session).unwrap_or_default();
+        let answers = self.messages.iter().filter(|message| message.role == "assistant").count() as u64;
         json!({
-            "turn": self.messages.iter().filter(|message| message.role == "assistant").count(),
+            "turn": self.left_out.saturating_add(answers),
             "prompt_tokens": usage.prompt,
-            "reused_tokens": usage.cached.saturating_sub(removed),
+            "reused_tokens": usage.reused,
             "fed_tokens": usage.prompt - usage.cached,
             "completion_tokens": usage.completion,
             "removed_tokens": known.removed,
@@ -191,6 +202,7 @@ impl<'a> Conversation<'a> {
         let session = self.engine.open_session()?;
         self.engine.close_session(std::mem::replace(&mut self.session, session));
         self.messages.retain(|message| message.role == "system");
+        self.left_out = 0;
         Ok(())
     }
 
@@ -223,7 +235,7 @@ impl<'a> Conversation<'a> {
             .iter()
             .map(|message| json!({"role": message.role, "content": message.content}))
             .collect();
-        json!({"by": "chat", "messages": messages, "draws": self.draws})
+        json!({"by": "chat", "messages": messages, "draws": self.draws, "left_out": self.left_out})
     }
 
     /// Goes on with a saved conversation in place of this one. One that has a file is saved there first, and the other has its
@@ -266,6 +278,7 @@ impl<'a> Conversation<'a> {
         self.engine.close_session(std::mem::replace(&mut self.session, session));
         self.messages = messages;
         self.draws = host["draws"].as_u64().unwrap_or(0);
+        self.left_out = host["left_out"].as_u64().unwrap_or(0);
         Ok(())
     }
 

@@ -25,7 +25,12 @@ fn token_counts_are_exact_and_no_forward_is_wasted() {
         let answer = bench.answer(Request { max_tokens: Some(wanted), ..greedy(&[1, 2, 3]) });
         assert_eq!(answer.text(), &"abcdefgh"[..wanted as usize]);
         assert_eq!(answer.finished().reason, FinishReason::Length);
-        assert_eq!(answer.finished().usage.completion, wanted);
+        let finished = answer.finished();
+        assert_eq!(finished.usage.completion, wanted);
+        // The end of the prompt chose the first token; only what follows takes the time of a decode.
+        let decode = f64::from(wanted - 1) / finished.timings.predicted.as_secs_f64();
+        assert_eq!(finished.decode_speed(), (wanted > 1).then_some(decode));
+        assert_eq!(finished.prompt_speed(), Some(3.0 / finished.timings.prompt.as_secs_f64()));
         let stats = bench.stats();
         assert_eq!((stats.steps, stats.head_rows), (u64::from(wanted), u64::from(wanted)));
         assert_eq!(stats.tokens_fed, 3 + u64::from(wanted) - 1);
