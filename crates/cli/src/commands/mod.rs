@@ -7,7 +7,6 @@ mod completions;
 mod doctor;
 mod facts;
 mod input;
-mod interrupt;
 mod knobs;
 mod kv;
 mod lines;

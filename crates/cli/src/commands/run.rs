@@ -11,10 +11,10 @@ use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::facts::Facts;
-use super::interrupt::Interrupts;
 use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};
 use crate::args::{AnswerArgs, RunArgs};
+use crate::signals::Interrupts;
 use crate::{loading, output};
 
 /// Answers one prompt.

@@ -11,6 +11,7 @@ mod logprobs;
 mod memory;
 mod perplexity;
 mod place;
+mod progress;
 mod real;
 mod run;
 mod session;

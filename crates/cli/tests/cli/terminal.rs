@@ -1,9 +1,9 @@
-//! `minfer chat` at a terminal.
+//! `minfer` at a terminal.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,16 @@ use minfer_testkit::synthetic::Family;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::place::Place;
+use crate::place::{Place, Run};
 
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
 const LONG: Duration = Duration::from_secs(60);
 
-/// A conversation at a terminal of its own.
-struct Talk {
+/// Bytes that are on their way to the screen are there by then.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// A program at a terminal of its own.
+pub(crate) struct Talk {
     keys: File,
     slave: File,
     child: Child,
@@ -26,14 +29,18 @@ struct Talk {
 }
 
 impl Talk {
+    /// A conversation.
     fn start(place: &Place, flags: &[&str]) -> Talk {
+        let words = ["chat", "tiny.gguf", "--ignore-eos", "--temp", "0", "--chat-template", TEMPLATE];
+        Talk::of(place.minfer(&[&words, flags].concat()))
+    }
+
+    pub(crate) fn of(mut run: Run) -> Talk {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("granted");
         unlockpt(&master).expect("unlocked");
         let name = ptsname(&master, Vec::new()).expect("a name").into_string().expect("text");
         let open = || File::options().read(true).write(true).open(&name).expect("opened");
-        let words = ["chat", "tiny.gguf", "--ignore-eos", "--temp", "0", "--chat-template", TEMPLATE];
-        let mut run = place.minfer(&[&words, flags].concat());
         let streams = [open(), open(), open()].map(Stdio::from);
         let [stdin, stdout, stderr] = streams;
         run.command.stdin(stdin).stdout(stdout).stderr(stderr).env("TERM", "xterm");
@@ -48,7 +55,7 @@ impl Talk {
     }
 
     /// Waits until words are shown, after those that were waited for before.
-    fn until(&mut self, words: &str) {
+    pub(crate) fn until(&mut self, words: &str) {
         let end = Instant::now() + LONG;
         self.shown.clear();
         while !self.shown.ends_with(words.as_bytes()) {
@@ -64,16 +71,30 @@ impl Talk {
         self.keys.write_all(keys.as_bytes()).expect("pressed");
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().expect("kill");
         assert!(status.success());
     }
 
-    fn code(mut self) -> Option<i32> {
+    fn code(self) -> Option<i32> {
+        self.end().0.code()
+    }
+
+    /// What is shown in this time.
+    pub(crate) fn for_a_while(&mut self, time: Duration) -> String {
+        let (end, mut shown) = (Instant::now() + time, Vec::new());
+        while let Ok(byte) = self.screen.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            shown.push(byte);
+        }
+        String::from_utf8_lossy(&shown).into_owned()
+    }
+
+    /// Waits for its end; gives what was shown since words were last waited for.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
         let end = Instant::now() + LONG;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().expect("waited for") {
-                return status.code();
+                return (status, self.for_a_while(SETTLED));
             }
             std::thread::sleep(Duration::from_millis(10));
         }

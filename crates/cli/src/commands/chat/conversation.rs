@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use crate::args::AnswerArgs;
 use crate::commands::answer::{self, Answer};
-use crate::commands::interrupt::Interrupts;
 use crate::commands::prompt;
 use crate::commands::session::{self, Meanwhile, SessionFile};
 use crate::output;
+use crate::signals::Interrupts;
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

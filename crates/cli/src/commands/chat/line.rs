@@ -12,8 +12,8 @@ use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
 
 use super::terminal::Terminal;
-use crate::commands::interrupt::Interrupts;
 use crate::output;
+use crate::signals::Interrupts;
 
 /// What begins and ends a message of several lines.
 const QUOTES: &str = "\"\"\"";

@@ -11,10 +11,10 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use super::facts::Facts;
-use super::interrupt::Interrupts;
 use super::prompt;
 use super::session::{self, SessionFile};
 use crate::args::ChatArgs;
+use crate::signals::Interrupts;
 use crate::{loading, output};
 use conversation::{Conversation, Turn};
 use line::{Lines, Next};
