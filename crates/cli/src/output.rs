@@ -64,12 +64,17 @@ pub(crate) fn of_stdout(error: anyhow::Error) -> anyhow::Error {
     let Some(cause) = error.downcast_ref::<io::Error>().filter(|_| error.chain().len() == 1) else {
         return error;
     };
-    let advice = match cause.kind() {
-        io::ErrorKind::StorageFull => "; free some space or send it elsewhere",
-        _ => "",
-    };
-    let text = format!("the output could not be written: {cause}{advice}");
+    let text = format!("the output could not be written: {cause}{}", write_advice(cause));
     error.context(text)
+}
+
+/// What helps where something could not be written; empty, or a clause with its separator.
+pub(crate) fn write_advice(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::StorageFull => "; free some space or write it elsewhere",
+        io::ErrorKind::FileTooLarge => "; a larger limit of file sizes (ulimit -f) lets it be written",
+        _ => "",
+    }
 }
 
 /// Writes one line to stdout.

@@ -6,6 +6,9 @@ use minfer::LoadError;
 use minfer::engine::kv::session::SessionError;
 use minfer::engine::{ConfigError, EngineError, ParamError, RequestError, SubmitError};
 use minfer::models::ModelError;
+use minfer_hub::HubError;
+
+use crate::output;
 
 /// Fields, which the library's messages name in backticks, and the flags that set them.
 const FLAGS: [(&str, &str); 30] = [
@@ -46,7 +49,8 @@ pub(crate) fn text(cause: &(dyn Error + 'static)) -> String {
     let advised = None
         .or_else(|| cause.downcast_ref().map(of_submit))
         .or_else(|| cause.downcast_ref().map(of_engine))
-        .or_else(|| cause.downcast_ref().map(of_session));
+        .or_else(|| cause.downcast_ref().map(of_session))
+        .or_else(|| cause.downcast_ref().map(of_hub));
     match advised {
         Some(text) => with_flags(text),
         None if names_fields(cause) => with_flags(cause.to_string()),
@@ -97,6 +101,14 @@ fn of_session(error: &SessionError) -> String {
     match error {
         SessionError::Format { .. } => format!("{error} (--cache-type-k and --cache-type-v choose)"),
         SessionError::TooLong { .. } => format!("{error} (--n-ctx)"),
+        SessionError::Io { source, .. } => format!("{error}{}", output::write_advice(source)),
+        _ => error.to_string(),
+    }
+}
+
+fn of_hub(error: &HubError) -> String {
+    match error {
+        HubError::Io { source, .. } => format!("{error}{}", output::write_advice(source)),
         _ => error.to_string(),
     }
 }

@@ -33,8 +33,12 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), HubErr
         file.write_all(content)?;
         file.sync_all()
     };
-    write().map_err(HubError::io(&fresh))?;
-    rename_durably(&fresh, path)
+    let written = write().map_err(HubError::io(&fresh)).and_then(|()| rename_durably(&fresh, path));
+    if written.is_err() {
+        // Half a file is of no use to anybody. Where it cannot be removed either, the first error says why.
+        let _ = fs::remove_file(&fresh);
+    }
+    written
 }
 
 /// The bytes of all files under a folder. Files that vanish meanwhile count nothing.
@@ -83,6 +87,22 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert_eq!(folder_bytes(folder.path()), 3);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn what_could_not_be_written_is_not_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("state");
+        write_atomically(&path, b"one").unwrap();
+        // A disk without any room.
+        std::os::unix::fs::symlink("/dev/full", path.with_extension("new")).unwrap();
+        let error = write_atomically(&path, b"two").unwrap_err();
+        assert!(error.to_string().contains("state.new: No space left"), "{error}");
+        assert_eq!(
+            (fs::read(&path).unwrap(), fs::read_dir(folder.path()).unwrap().count()),
+            (b"one".to_vec(), 1)
+        );
     }
 
     #[test]

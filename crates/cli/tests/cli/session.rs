@@ -170,3 +170,29 @@ fn saving_to_its_own_file_is_no_change_by_another() {
     assert_eq!(messages(&place, "a.session"), 4);
     assert!(!place.path("a.session.2").exists());
 }
+
+/// A limit of file sizes fails the write and nothing else: one line, the old file, nothing beside it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_that_may_not_grow_keeps_what_it_had() {
+    let place = Place::with(Family::Llama);
+    let run = "run tiny.gguf 'one there' --raw --ignore-eos --temp 0 --session a.session -n";
+    let limited = |line: &str| {
+        let line = format!("ulimit -f 8; {line}");
+        place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]).last_error()
+    };
+    let files = || fs::read_dir(place.path("")).expect("a folder").count();
+    let words = "the conversation cannot be saved to a.session: writing it: File too large (os error 27); a larger limit";
+    has(&limited(&format!("exec \"$0\" {run} 100")), &[words, "ulimit -f"]);
+    assert_eq!(files(), 1, "the model alone");
+    place.program("sh").arguments(&["-c", &format!("\"$0\" {run} 2"), env!("CARGO_BIN_EXE_minfer")]).stdout();
+    let before = fs::read(place.path("a.session")).expect("saved");
+    has(&limited(&format!("exec \"$0\" {run} 100")), &[words]);
+    let chat = "printf 'one\ntwo\n/save b.session\n' | \"$0\" chat tiny.gguf --ignore-eos -n 40 --chat-template chatml";
+    has(&limited(chat), &["the conversation cannot be saved to b.session: writing it: File too large"]);
+    assert_eq!((fs::read(place.path("a.session")).expect("a file"), files()), (before, 2));
+    has(
+        &limited("exec \"$0\" show tiny.gguf --json > shown"),
+        &["the output could not be written: File too large"],
+    );
+}

@@ -62,7 +62,7 @@ fn a_full_disk_is_a_failure() {
         let refusal = run.stdin("[1,2,3]").failure();
         has(
             &refusal,
-            &["the output could not be written: No space left", "free some space or send it elsewhere"],
+            &["the output could not be written: No space left", "free some space or write it elsewhere"],
         );
         assert_eq!(refusal.matches("No space left").count(), 1, "{refusal}");
     }
