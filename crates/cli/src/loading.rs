@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
+use minfer::text::Tokenizer;
 use minfer::{
     ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions, ModelFile,
 };
@@ -56,6 +57,24 @@ impl Found {
     /// The file, opened.
     pub(crate) fn open(self) -> Result<ModelFile> {
         Ok(ModelFile::open(&self.path()?)?)
+    }
+
+    /// The file's tokenizer, as flags say.
+    pub(crate) fn tokenizer(self, args: &TokenizerArgs) -> Result<Tokenizer> {
+        let (file, pre) = (self.open()?, args.tokenizer_pre.as_deref());
+        let tokenizer = file.tokenizer(pre)?;
+        say_if_nothing_is_cut(&file, pre);
+        Ok(tokenizer)
+    }
+}
+
+/// Says that the name of a pre-tokenizer has no effect on a tokenizer that has none.
+fn say_if_nothing_is_cut(file: &ModelFile, pre: Option<&str>) {
+    let model = file.gguf().metadata().string("tokenizer.ggml.model").ok().flatten().unwrap_or_default();
+    if pre.is_some() && model != "gpt2" {
+        output::note(&format!(
+            "note: --tokenizer-pre has no effect: this model's tokenizer ({model}) has no pre-tokenizer"
+        ));
     }
 }
 
@@ -135,6 +154,7 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     });
     drop(waiting);
     let loaded = loaded?;
+    say_if_nothing_is_cut(&file, options.tokenizer_pre.as_deref());
     if let Some(better) = options.kv.k_format.better_for_keys() {
         output::note(&format!(
             "warning: {} is coarse for K: it changes what some models say by much; --cache-type-k {better} does not, V may stay as it is",

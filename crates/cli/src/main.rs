@@ -25,6 +25,9 @@ fn work() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return output::usage(&error),
     };
+    for note in &parsed.notes {
+        output::note(&format!("note: {note}"));
+    }
     let unknown = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(HubError::UnknownModel { .. }));
     match (commands::dispatch(parsed.command), parsed.no_command) {
         (Ok(code), _) => code,

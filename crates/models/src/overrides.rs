@@ -99,7 +99,7 @@ impl RopeOverrides {
     /// Puts the settings into a model's hyperparameters.
     ///
     /// # Errors
-    /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a factor for a model without scaling, or a YaRN
+    /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a method without a factor where the model has none, or a YaRN
     /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
         if let (LayerSet::None, Some((option, value))) = (&hyperparams.attention.rotated, self.first()) {
@@ -126,6 +126,7 @@ impl RopeOverrides {
             None => rope.scaling.kind(),
         };
         let factor_or_files = factor.unwrap_or_else(|| rope.scaling.factor());
+        self.refuse_method_without_factor(factor, factor_or_files)?;
         match kind {
             RopeScalingKind::Yarn => self.yarn_of(rope, factor_or_files, context),
             other => {
@@ -205,6 +206,21 @@ impl RopeOverrides {
             ("`rope.yarn_beta_slow`", self.yarn_beta_slow),
         ];
         settings.into_iter().find_map(|(option, value)| Some((option, value?)))
+    }
+
+    /// A method stretches nothing by the factor 1, unless that was asked for, or a magnitude with it.
+    fn refuse_method_without_factor(
+        &self,
+        factor: Option<f64>,
+        factor_or_files: f64,
+    ) -> Result<(), ModelError> {
+        match self.scaling.filter(|kind| *kind != RopeScalingKind::None) {
+            Some(kind) if factor.is_none() && factor_or_files == 1.0 && self.yarn_attn_factor.is_none() => {
+                let wanted = "a factor with it, `rope.scale` (the model has none)";
+                Err(refused("`rope.scaling`", kind.name().to_owned(), wanted))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {

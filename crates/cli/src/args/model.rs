@@ -23,7 +23,7 @@ pub(crate) struct ModelArgs {
     /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
     #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
     pub(crate) override_kv: Vec<MetadataOverride>,
-    /// How positions beyond the trained context are mapped.
+    /// How positions beyond the trained context are mapped; linear and yarn need a factor, the file's or --rope-scale.
     #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
     pub(crate) rope_scaling: Option<RopeScalingKind>,
     /// How many times longer the context becomes.
@@ -123,7 +123,7 @@ pub(crate) struct ContextArgs {
     #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value_t = 512,
           env = "MINFER_N_BATCH", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) n_batch: u32,
-    /// Storage of the KV cache, K and V.
+    /// Storage of the KV cache, K and V, each unless it has a flag of its own.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE", value_parser = kv_format())]
     pub(crate) cache_type: Option<KvFormat>,
     /// Storage of K; also -ctk.

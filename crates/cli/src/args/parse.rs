@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches};
 
 use super::spellings::Typed;
-use super::{Cli, Command, conflicts, first_word};
+use super::{Cli, Command, conflicts, effects, first_word};
 
 /// Words that are no command and yet no model.
 const OWN_WORDS: [&str; 5] = ["help", "-h", "--help", "-V", "--version"];
@@ -20,6 +20,8 @@ pub(crate) struct Parsed {
     pub(crate) command: Command,
     /// What to say of the first word, taken for a model, if there is no such model.
     pub(crate) no_command: Option<String>,
+    /// What to say of flags that have no effect.
+    pub(crate) notes: Vec<String>,
 }
 
 /// The command line as clap knows it. The help does not depend on variables, and a number may be negative, so that one
@@ -59,8 +61,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     let short_form =
         first.filter(|word| !is_command(&definition, word) && !OWN_WORDS.contains(&word.as_str()));
     let Some(word) = short_form else {
-        let Cli { command } = Cli::from_arg_matches(&spelled(&definition, &mut words)?)?;
-        return Ok(Parsed { command, no_command: None });
+        let (matches, notes) = spelled(&definition, &mut words)?;
+        let Cli { command } = Cli::from_arg_matches(&matches)?;
+        return Ok(Parsed { command, no_command: None, notes });
     };
     words.insert(1, "run".into());
     parse_short(&definition, &word, &mut words)
@@ -77,12 +80,13 @@ fn parse_short(
     if !has_flags_first && let Some(text) = first_word::mistyped(definition, first) {
         return Err(no_command(text));
     }
-    let read = spelled(definition, words).and_then(|matches| Cli::from_arg_matches(&matches));
-    let Cli { command } = read.map_err(|error| match first_word::unknown(first) {
+    let read = spelled(definition, words)
+        .and_then(|(matches, notes)| Ok((Cli::from_arg_matches(&matches)?.command, notes)));
+    let (command, notes) = read.map_err(|error| match first_word::unknown(first) {
         Some(text) if error.kind() == ErrorKind::UnknownArgument && !has_flags_first => no_command(text),
         _ => error,
     })?;
-    let Command::Run(run) = &command else { return Ok(Parsed { command, no_command: None }) };
+    let Command::Run(run) = &command else { return Ok(Parsed { command, no_command: None, notes }) };
     if is_command(definition, &run.model) {
         let text = format!("flags come after the command: minfer {} ...", run.model);
         return Err(of_command(definition, &run.model).error(ErrorKind::ArgumentConflict, text));
@@ -91,20 +95,28 @@ fn parse_short(
         return Err(no_command(text));
     }
     let no_command = Some(format!("no command `{}`", run.model));
-    Ok(Parsed { command, no_command })
+    Ok(Parsed { command, no_command, notes })
 }
 
-/// The arguments, whatever the spelling of their flags.
-fn spelled(definition: &clap::Command, words: &mut [OsString]) -> Result<ArgMatches, clap::Error> {
+/// The arguments, whatever the spelling of their flags, and what is to be noted of them.
+fn spelled(
+    definition: &clap::Command,
+    words: &mut [OsString],
+) -> Result<(ArgMatches, Vec<String>), clap::Error> {
     let Some(name) = words.get(1).and_then(|word| word.to_str()).filter(|word| is_command(definition, word))
     else {
-        return matches(definition, words, &Typed::default());
+        return matches(definition, words, &Typed::default()).map(|matches| (matches, Vec::new()));
     };
     let typed_words = words.to_vec();
     let mut command = of_command(definition, name);
     let typed = Typed::rewrite(&command, words.get_mut(2..).unwrap_or_default())
         .map_err(|text| command.error(ErrorKind::UnknownArgument, text))?;
-    matches(definition, words, &typed).map_err(|error| typed.explain(error, &mut command, &typed_words))
+    let matches = matches(definition, words, &typed)
+        .map_err(|error| typed.explain(error, &mut command, &typed_words))?;
+    let Some((_, given)) = matches.subcommand() else { return Ok((matches, Vec::new())) };
+    let notes =
+        effects::notes(given, &typed).map_err(|text| command.error(ErrorKind::ArgumentConflict, text))?;
+    Ok((matches, notes))
 }
 
 /// A command as errors about it need it, with its own usage.

@@ -74,7 +74,7 @@ pub(crate) struct AnswerArgs {
     /// Forget the oldest part of the conversation when the context is full, instead of ending there.
     #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = values::switch)]
     pub(crate) context_shift: bool,
-    /// Tokens at the beginning that a context shift never forgets; -1 = the system message.
+    /// Tokens at the beginning that a context shift never forgets; -1 = the system message; needs --context-shift.
     #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
           value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
     pub(crate) keep: i64,

@@ -11,6 +11,7 @@ use super::values::{self, Seed, Stages};
 pub(crate) struct SamplingArgs {
     /// Temperature; 0 = always the most probable token.
     #[arg(
+        id = "temp",
         long = "temp",
         visible_alias = "temperature",
         value_name = "N",
@@ -34,7 +35,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "N", default_value_t = 1.0, env = "MINFER_REPEAT_PENALTY",
           value_parser = values::above_zero)]
     repeat_penalty: f32,
-    /// Tokens that penalties look back at; 0 = none, -1 = all.
+    /// Tokens that penalties look back at; 0 = none, -1 = all; needs a penalty.
     #[arg(
         long,
         value_name = "N",
@@ -65,7 +66,7 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "ID=BIAS", env = "MINFER_LOGIT_BIAS", value_delimiter = ',',
           value_parser = values::bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Stages in order, separated by semicolons.
+    /// Stages in order, separated by semicolons; the flags of one that is left out have no effect.
     #[arg(
         long,
         value_name = "LIST",

@@ -19,15 +19,29 @@ pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)>
         context_shift: args.context_shift,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
     };
-    loading::load(found, &args.context, &options).map_err(|error| match error.downcast_ref() {
-        Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
-            anyhow!("--chat-template: {cause}")
-        }
-        Some(LoadError::UnknownTemplate { .. }) => {
-            output::Wrong(format!("--chat-template: no such file, and {error}")).into()
-        }
-        _ => error,
-    })
+    let (machine, loaded) =
+        loading::load(found, &args.context, &options).map_err(|error| match error.downcast_ref() {
+            Some(LoadError::Template { cause, .. }) if args.chat_template.is_some() => {
+                anyhow!("--chat-template: {cause}")
+            }
+            Some(LoadError::UnknownTemplate { .. }) => {
+                output::Wrong(format!("--chat-template: no such file, and {error}")).into()
+            }
+            _ => error,
+        })?;
+    say_of_unknown_variables(args, &loaded);
+    Ok((machine, loaded))
+}
+
+/// Names variables that the chat template has no use for: it does not so much as spell them.
+fn say_of_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
+    let Some(source) = loaded.template.as_ref().map(ChatTemplate::source) else { return };
+    let given = args.chat_template_kwargs.iter().flat_map(|variables| variables.keys());
+    for name in given.filter(|name| !source.contains(name.as_str())) {
+        output::note(&format!(
+            "note: --chat-template-kwargs {name:?} has no effect: the chat template has no such variable"
+        ));
+    }
 }
 
 /// Refuses to go on where the file's own template cannot be used.

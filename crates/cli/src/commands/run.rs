@@ -121,8 +121,12 @@ fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
 }
 
 fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {
-    if args.system.is_some() {
-        bail!("this model has no chat template, so --system has no place; use --chat-template or --raw");
+    let needs_one = [
+        ("--system", args.system.is_some()),
+        ("--chat-template-kwargs", args.chat_template_kwargs.is_some()),
+    ];
+    if let Some((flag, _)) = needs_one.iter().find(|(_, is_given)| *is_given) {
+        bail!("this model has no chat template, so {flag} has no place; use --chat-template or --raw");
     }
     output::note(
         "this model has no chat template; the prompt is fed as it is (--raw does so without a word, --chat-template NAME \

@@ -11,7 +11,7 @@ use crate::{loading, output};
 
 /// Text to ids.
 pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
-    let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
+    let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
     let options = EncodeOptions { add_special: args.add_special, parse_special: !args.no_parse_special };
     if args.jsonl {
         return output::answer(|out| lines(tokenizer, options, out));
@@ -72,7 +72,7 @@ fn id_lines(tokenizer: Tokenizer, options: DecodeOptions, out: &mut dyn Write) -
 
 /// Ids to text, byte for byte: no line end is added.
 pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
-    let tokenizer = loading::find(&args.model)?.open()?.tokenizer(args.tokenizer.tokenizer_pre.as_deref())?;
+    let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
     let options = DecodeOptions { show_special: !args.hide_special };
     if args.jsonl {
         return output::answer(|out| id_lines(tokenizer, options, out));

@@ -1,6 +1,6 @@
 //! Command lines that are wrong.
 
-use minfer_testkit::synthetic::Family;
+use minfer_testkit::synthetic::{Family, Value};
 
 use crate::place::{Place, has};
 
@@ -233,4 +233,94 @@ fn errors_name_flags_as_they_were_typed() {
     // Values that follow their flag at once.
     has(&run(&["-c1"]), &["invalid value '1' for '--n-ctx <N>'"]);
     place.minfer(&["run", "tiny.gguf", "--raw", "-n1", "-t1", "-fp.txt"]).failure();
+}
+
+#[test]
+fn flags_that_were_typed_for_nothing_are_refused() {
+    let place = Place::with(Family::Llama);
+    let run =
+        |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the", "--raw", "-n", "1"], flags].concat());
+    let text = run(&["--keep", "4"]).usage();
+    has(
+        &text,
+        &["--keep has no effect without --context-shift", "Usage: minfer run [OPTIONS] <MODEL> [PROMPT]"],
+    );
+    run(&["--keep", "4", "--context-shift", "-c", "16"]).stdout();
+    run(&["--keep", "4", "-c", "16"]).env("MINFER_CONTEXT_SHIFT", "1").stdout();
+    has(&run(&["--keep", "4"]).env("MINFER_CONTEXT_SHIFT", "0").usage(), &["without --context-shift"]);
+    run(&[]).env("MINFER_KEEP", "4").stdout();
+    has(&place.minfer(&["chat", "tiny.gguf", "--keep", "4"]).usage(), &["Usage: minfer chat"]);
+    let types = ["--cache-type", "f32", "-ctk", "f16", "-ctv", "f16"];
+    has(&run(&types).usage(), &["--cache-type has no effect beside --cache-type-k and --cache-type-v"]);
+    run(&types[..4]).stdout();
+    run(&types[2..]).env("MINFER_CACHE_TYPE", "f32").stdout();
+    let doctor = |words: &[&str]| place.minfer(&[&["doctor"], words].concat());
+    has(&doctor(&["-c", "2048"]).usage(), &["--n-ctx has no effect without MODEL", "Usage: minfer doctor"]);
+    has(&doctor(&["--context-shift"]).usage(), &["--context-shift has no effect without MODEL"]);
+    has(&doctor(&["--knobs", "-t", "1"]).usage(), &["--threads has no effect beside --knobs"]);
+    has(&doctor(&["tiny.gguf", "--kv", "-b", "8"]).usage(), &["--n-batch has no effect beside --kv"]);
+    doctor(&["-t", "1", "--memory-limit", "1G"]).env("MINFER_N_CTX", "64").stdout();
+    doctor(&["tiny.gguf", "-c", "64"]).stdout();
+}
+
+#[test]
+fn flags_that_were_typed_for_nothing_as_a_matter_of_course_are_noted() {
+    let place = Place::with(Family::Llama);
+    let notes = |flags: &[&str]| {
+        place.minfer(&[&["run", "tiny.gguf", "the", "--raw", "-n", "1"], flags].concat()).both().1
+    };
+    let one = |flags: &[&str], words: &str| assert_eq!(notes(flags), format!("note: {words}\n"));
+    one(
+        &["--repeat-last-n", "32"],
+        "--repeat-last-n has no effect without --repeat-penalty, --presence-penalty or --frequency-penalty",
+    );
+    one(
+        &["--samplers", "top_k;temperature", "--top-p", "0.9"],
+        "--top-p has no effect: its stage is not in --samplers",
+    );
+    one(&["--samplers", "top_k", "--temp", "0.5"], "--temp has no effect: its stage is not in --samplers");
+    for quiet in [
+        &["--repeat-last-n", "32", "--repeat-penalty", "1.1"][..],
+        &["--repeat-last-n", "32", "--presence-penalty", "0"],
+        &["--samplers", "top_k", "--top-p", "1", "--min-p", "0", "--temp", "0", "--repeat-penalty", "1"],
+        &["--temp", "0", "--top-k", "3", "--seed", "4"],
+        &["--tokenizer-pre", "qwen2"],
+    ] {
+        assert_eq!(notes(quiet), "", "{quiet:?}");
+    }
+    assert_eq!(
+        place
+            .minfer(&["run", "tiny.gguf", "the", "--raw", "-n", "1"])
+            .env("MINFER_REPEAT_LAST_N", "3")
+            .both()
+            .1,
+        ""
+    );
+}
+
+#[test]
+fn what_a_model_has_no_use_for_is_said() {
+    let place = Place::with(Family::Llama);
+    let run = |flags: &[&str]| place.minfer(&[&["run", "tiny.gguf", "the", "-n", "1"], flags].concat());
+    for method in ["linear", "yarn"] {
+        has(
+            &run(&["--rope-scaling", method]).failure(),
+            &["--rope-scaling is", method, "a factor with it, --rope-scale (the model has none) is needed"],
+        );
+        run(&["--raw", "--rope-scaling", method, "--rope-scale", "2"]).stdout();
+    }
+    run(&["--raw", "--rope-scaling", "none"]).stdout();
+    let variables = ["--chat-template-kwargs", "{\"tail\": \"x\"}"];
+    has(&run(&variables).failure(), &["no chat template, so --chat-template-kwargs has no place"]);
+    let notes = |template: &str| run(&[&variables[..], &["--chat-template", template]].concat()).both().1;
+    assert_eq!(notes("{{ messages[0].content }}{{ tail }}"), "");
+    has(&notes("chatml"), &["note: --chat-template-kwargs \"tail\" has no effect"]);
+    let mut model = Family::Llama.model();
+    model.set("tokenizer.ggml.model", "llama");
+    model.set("tokenizer.ggml.scores", Value::F32s(vec![-1.0; 269]));
+    model.set("tokenizer.ggml.unknown_token_id", 0_u32);
+    place.write("tiny.gguf", model.to_bytes());
+    let note = "note: --tokenizer-pre has no effect: this model's tokenizer (llama) has no pre-tokenizer";
+    has(&run(&["--raw", "--tokenizer-pre", "qwen2"]).both().1, &[note]);
+    has(&place.minfer(&["tokenize", "tiny.gguf", "the", "--tokenizer-pre", "qwen2"]).both().1, &[note]);
 }

@@ -234,11 +234,29 @@ fn rope_overrides_that_cannot_be_meant_are_refused() {
             "`rope.yarn_beta_fast` is 16: `rope.scaling` yarn with it (the model's rope scaling is none) is needed",
         ),
         (
-            RopeOverrides { scaling: Some(RopeScalingKind::Yarn), yarn_original_context: Some(0), ..none },
+            RopeOverrides { scaling: Some(RopeScalingKind::Yarn), ..none },
+            "`rope.scaling` is yarn: a factor with it, `rope.scale` (the model has none) is needed",
+        ),
+        (
+            RopeOverrides { scaling: Some(RopeScalingKind::Linear), ..none },
+            "`rope.scaling` is linear: a factor with it, `rope.scale` (the model has none) is needed",
+        ),
+        (
+            RopeOverrides {
+                scaling: Some(RopeScalingKind::Yarn),
+                scale: Some(2.0),
+                yarn_original_context: Some(0),
+                ..none
+            },
             "`rope.yarn_original_context` is 0: a context length is needed",
         ),
         (
-            RopeOverrides { scaling: Some(RopeScalingKind::Yarn), yarn_ext_factor: Some(1.5), ..none },
+            RopeOverrides {
+                scaling: Some(RopeScalingKind::Yarn),
+                scale: Some(2.0),
+                yarn_ext_factor: Some(1.5),
+                ..none
+            },
             "`rope.yarn_ext_factor` is 1.5: a number from 0 to 1, or below 0 for the usual one is needed",
         ),
     ] {
