@@ -32,7 +32,7 @@ fn copy(file: &File) -> Result<Vec<u8>, GgufError> {
     }
     let mut sink = writer.start(Vec::new())?;
     for tensor in file.tensors() {
-        sink.tensor(tensor.name(), file.bytes(tensor))?;
+        sink.tensor(tensor.name(), &file.read_all(tensor)?)?;
     }
     sink.finish()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use minfer_graph::backend::WeightSource;
+use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{
     Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSpec, NullBackend,
     ProgramBuilder, WeightId,
@@ -48,8 +48,13 @@ pub(crate) fn kv_spec(blocks: u32) -> KvSpec {
 struct NoWeights(Vec<u8>);
 
 impl WeightSource for NoWeights {
-    fn bytes(&self, _id: WeightId) -> &[u8] {
-        &self.0
+    fn stored_bytes(&self, _id: WeightId) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, _id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError> {
+        target.copy_from_slice(&self.0[offset as usize..][..target.len()]);
+        Ok(())
     }
 
     fn release(&self, _id: WeightId) {}

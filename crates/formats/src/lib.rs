@@ -2,7 +2,6 @@
 //!
 //! A format knows bytes and nothing of graphs or devices. Every number that a file states is checked before it is
 //! used, and every refusal says where in the file it arose.
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod gguf;
-mod mapped;

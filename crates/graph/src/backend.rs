@@ -9,14 +9,28 @@ use crate::{
     WeightId,
 };
 
-/// Where the bytes of weights come from while a backend loads them.
+/// Where the bytes of weights come from while a backend loads them. Several threads may read at once.
 pub trait WeightSource: Sync {
-    /// The weight's stored bytes, exactly as its description says.
-    fn bytes(&self, id: WeightId) -> &[u8];
+    /// Bytes that are stored of a weight.
+    fn stored_bytes(&self, id: WeightId) -> u64;
 
-    /// The backend has taken its own copy and will not read these bytes again.
+    /// Copies stored bytes of a weight, those from `offset` on.
+    ///
+    /// # Errors
+    /// The bytes cannot be had.
+    ///
+    /// # Panics
+    /// May, if there are not so many.
+    fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError>;
+
+    /// The backend has the whole weight and will not read it again.
     fn release(&self, id: WeightId);
 }
+
+/// Why stored bytes of a weight cannot be had, with the place that they should have come from.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct WeightError(pub String);
 
 /// Whether a backend runs an operation on given shapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +56,9 @@ pub enum BackendError {
         /// The values that stand against it.
         reason: String,
     },
+    /// A weight could not be read.
+    #[error(transparent)]
+    Weight(#[from] WeightError),
     /// The operating system or the device refused memory.
     #[error("{what}: {bytes} bytes of memory were refused")]
     OutOfMemory {

@@ -406,7 +406,7 @@ fn check_weight_bytes(program: &Program, source: &dyn WeightSource) -> Result<()
     for id in program.used_weights() {
         let weight = program.weight(id);
         let expected = weight.bytes();
-        let found = source.bytes(id).len() as u64;
+        let found = source.stored_bytes(id);
         if found != expected {
             let (name, desc) = (weight.name.clone(), weight.to_string());
             return Err(ExecutorError::WeightBytes { name, desc, expected, found });

@@ -1,7 +1,7 @@
 //! What saved rows depend on, as numbers that can be compared.
 
 use minfer_engine::kv::session::SessionIdentity;
-use minfer_graph::backend::WeightSource;
+use minfer_formats::gguf::GgufError;
 use minfer_models::Model;
 use minfer_text::ChatTemplate;
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
@@ -9,23 +9,32 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 use crate::ModelFile;
 
 /// Bytes of each sample of a weight.
-const SAMPLE: usize = 1024;
+const SAMPLE: u64 = 1024;
 
 /// The fingerprint of a model and its template.
 ///
 /// The model's covers its graphs with every number in them (so the rotation that was chosen), the names, types and shapes of its
 /// weights, and the beginning, middle and end of the bytes of each weight. Reading all of them would take as long as loading.
-pub(crate) fn identity(file: &ModelFile, model: &Model, template: Option<&ChatTemplate>) -> SessionIdentity {
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn identity(
+    file: &ModelFile,
+    model: &Model,
+    template: Option<&ChatTemplate>,
+) -> Result<SessionIdentity, GgufError> {
     let mut sum = Xxh3::new();
     sum.update(format!("{:?}", model.program).as_bytes());
-    let weights = model.weights(file.gguf());
     for id in model.program.used_weights() {
-        let bytes = weights.bytes(id);
-        let last = bytes.len().saturating_sub(SAMPLE);
+        let tensor = file.gguf().require(&model.program.weight(id).name)?;
+        let bytes = tensor.byte_len();
+        let last = bytes.saturating_sub(SAMPLE);
         for start in [0, last / 2, last] {
-            sum.update(&bytes[start..bytes.len().min(start + SAMPLE)]);
+            let mut sample = vec![0; (bytes - start).min(SAMPLE) as usize];
+            file.gguf().read(tensor, start, &mut sample)?;
+            sum.update(&sample);
         }
     }
     let template = template.map_or(0, |template| xxh3_128(template.source().as_bytes()));
-    SessionIdentity { model: sum.digest128(), template }
+    Ok(SessionIdentity { model: sum.digest128(), template })
 }

@@ -175,9 +175,11 @@ impl Loaded {
             Err(LoadError::Template { cause, .. }) if options.chat_template.is_none() => (None, Some(cause)),
             Err(error) => return Err(error),
         };
+        let identity = identity(file, &model, template.as_ref())?;
+        file.gguf().check_unchanged()?;
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
-            identity: identity(file, &model, template.as_ref()),
+            identity,
             traffic: WeightTraffic::of(&model.program, &kept),
             model,
             tokenizer: Arc::new(tokenizer),

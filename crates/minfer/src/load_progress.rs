@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use minfer_graph::WeightId;
-use minfer_graph::backend::WeightSource;
+use minfer_graph::backend::{WeightError, WeightSource};
 
 /// How far a load has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,12 @@ impl<'w, F: Fn(LoadProgress) + Sync> Watched<'w, F> {
 }
 
 impl<F: Fn(LoadProgress) + Sync> WeightSource for Watched<'_, F> {
-    fn bytes(&self, id: WeightId) -> &[u8] {
-        self.weights.bytes(id)
+    fn stored_bytes(&self, id: WeightId) -> u64 {
+        self.weights.stored_bytes(id)
+    }
+
+    fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError> {
+        self.weights.read(id, offset, target)
     }
 
     fn release(&self, id: WeightId) {

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use minfer_formats::gguf;
-use minfer_graph::backend::WeightSource;
+use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, Program, WeightId};
 use minfer_tensor::blocks::decode_row;
 
@@ -111,7 +111,7 @@ impl Model {
         Ok(spec)
     }
 
-    /// The bytes of the program's weights in the file that the model was read from.
+    /// Access to the bytes of the program's weights in the file that the model was read from.
     ///
     /// # Panics
     /// `file` is another file and lacks a tensor.
@@ -131,18 +131,21 @@ pub struct FileWeights<'f> {
 impl FileWeights<'_> {
     /// Bytes of all weights together.
     pub fn total_bytes(&self) -> u64 {
-        self.tensors.iter().map(|tensor| self.file.bytes(tensor).len() as u64).sum()
+        self.tensors.iter().map(|tensor| tensor.byte_len()).sum()
     }
 }
 
 impl WeightSource for FileWeights<'_> {
-    fn bytes(&self, id: WeightId) -> &[u8] {
-        self.file.bytes(self.tensors[id.0 as usize])
+    fn stored_bytes(&self, id: WeightId) -> u64 {
+        self.tensors[id.0 as usize].byte_len()
     }
 
-    fn release(&self, id: WeightId) {
-        self.file.dont_need(self.tensors[id.0 as usize]);
+    fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError> {
+        let read = self.file.read(self.tensors[id.0 as usize], offset, target);
+        read.map_err(|error| WeightError(error.to_string()))
     }
+
+    fn release(&self, _id: WeightId) {}
 }
 
 /// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.
@@ -193,7 +196,7 @@ fn constant(file: &gguf::File, rules: &[TensorRule], name: &str) -> Result<Optio
         return Ok(None);
     };
     let mut values = vec![0.0; rule.shape.iter().product::<u32>() as usize];
-    decode_row(file.dtype(tensor)?, file.bytes(tensor), &mut values)
+    decode_row(file.dtype(tensor)?, &file.read_all(tensor)?, &mut values)
         .expect("shape and type were checked against the rule");
     match values.iter().position(|value| !(value.is_finite() && *value > 0.0)) {
         Some(index) => Err(ModelError::TensorValue { name: rule.name.clone(), index, value: values[index] }),

@@ -15,8 +15,8 @@ use crate::memory::Mapping;
 use crate::pack::{PackError, PackedMatrix, Packer};
 use crate::threads::ChunkCounter;
 
-/// Panels that are packed in one go.
-const PACK_CHUNK: usize = 8;
+/// Bytes of the file that are read and packed in one go, unless a panel takes more: a part of the second-level cache.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Weights of a program; cheap to clone.
 #[derive(Debug, Clone)]
@@ -47,11 +47,11 @@ impl CpuWeights {
         for (index, weight) in weights.iter_mut().enumerate() {
             if let Weight::Vector(values) = weight {
                 let id = WeightId(index as u32);
-                *values = decode_vector(program.weight(id), source.bytes(id))?;
+                *values = read_vector(program.weight(id), id, source)?;
                 source.release(id);
             }
         }
-        pack_all(&mut weights, source, pool)?;
+        pack_all(program, &mut weights, source, pool)?;
         Ok(CpuWeights(Arc::new(weights)))
     }
 
@@ -167,9 +167,12 @@ fn footprint(desc: &WeightDesc) -> Result<usize, BackendError> {
     bytes.map_err(|cause| failed(desc, &cause))
 }
 
-fn decode_vector(desc: &WeightDesc, bytes: &[u8]) -> Result<Vec<f32>, BackendError> {
+fn read_vector(desc: &WeightDesc, id: WeightId, source: &dyn WeightSource) -> Result<Vec<f32>, BackendError> {
+    let mut bytes = Vec::new();
+    fit(&mut bytes, source.stored_bytes(id) as usize)?;
+    source.read(id, 0, &mut bytes)?;
     let mut values = vec![0.0; desc.columns() as usize * desc.rows() as usize];
-    match blocks::decode_row(desc.dtype, bytes, &mut values) {
+    match blocks::decode_row(desc.dtype, &bytes, &mut values) {
         Ok(()) => Ok(values),
         Err(cause) => {
             Err(BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) })
@@ -184,44 +187,67 @@ fn failed(desc: &WeightDesc, cause: &PackError) -> BackendError {
 /// A run of panels of one matrix, and how many panels of that matrix are still to be packed.
 struct Chunk<'a> {
     id: WeightId,
+    desc: &'a WeightDesc,
     packer: Packer<'a>,
     panels: Range<usize>,
     left: Arc<AtomicUsize>,
 }
 
-fn pack_all(weights: &mut [Weight], source: &dyn WeightSource, pool: &Pool) -> Result<(), BackendError> {
+/// Gives a buffer this length.
+fn fit(bytes: &mut Vec<u8>, length: usize) -> Result<(), BackendError> {
+    let more = length.saturating_sub(bytes.len());
+    if bytes.try_reserve_exact(more).is_err() {
+        return Err(BackendError::OutOfMemory { what: "reading weights".to_owned(), bytes: length as u64 });
+    }
+    bytes.resize(length, 0);
+    Ok(())
+}
+
+fn pack_all(
+    program: &Program,
+    weights: &mut [Weight],
+    source: &dyn WeightSource,
+    pool: &Pool,
+) -> Result<(), BackendError> {
     let mut chunks = Vec::new();
     for (index, weight) in weights.iter_mut().enumerate() {
         let Weight::Matrix(matrix) = weight else { continue };
-        let panels = matrix.panels();
+        let id = WeightId(index as u32);
+        let (desc, panels) = (program.weight(id), matrix.panels());
         let left = Arc::new(AtomicUsize::new(panels));
         let packer = matrix.packer();
-        for first in (0..panels).step_by(PACK_CHUNK) {
-            let panels = first..panels.min(first + PACK_CHUNK);
-            chunks.push(Chunk { id: WeightId(index as u32), packer, panels, left: Arc::clone(&left) });
+        let together = (CHUNK_BYTES / packer.stored(0..1).len().max(1)).max(1);
+        for first in (0..panels).step_by(together) {
+            let panels = first..panels.min(first + together);
+            chunks.push(Chunk { id, desc, packer, panels, left: Arc::clone(&left) });
         }
     }
     let next = ChunkCounter::default();
-    let failure: Mutex<Option<String>> = Mutex::new(None);
+    let failure: Mutex<Option<BackendError>> = Mutex::new(None);
+    let failure_now = || failure.lock().unwrap_or_else(PoisonError::into_inner);
     pool.run(&|_, _| {
+        let mut bytes = Vec::new();
         while let Some(range) = next.claim(chunks.len(), 1) {
             for chunk in &chunks[range] {
-                if let Err(cause) = chunk.pack(source) {
-                    let mut failure = failure.lock().unwrap_or_else(PoisonError::into_inner);
-                    failure.get_or_insert(format!("weight {}: {cause}", chunk.id.0));
+                if failure_now().is_some() {
+                    return;
+                }
+                if let Err(cause) = chunk.pack(source, &mut bytes) {
+                    failure_now().get_or_insert(cause);
                 }
             }
         }
     });
-    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        None => Ok(()),
-        Some(reason) => Err(BackendError::Device { backend: NAME.to_owned(), reason }),
-    }
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
 impl Chunk<'_> {
-    fn pack(&self, source: &dyn WeightSource) -> Result<(), PackError> {
-        self.packer.pack_panels(source.bytes(self.id), self.panels.clone())?;
+    /// Reads the rows into `bytes` and packs them.
+    fn pack(&self, source: &dyn WeightSource, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        let stored = self.packer.stored(self.panels.clone());
+        fit(bytes, stored.len())?;
+        source.read(self.id, stored.start as u64, bytes)?;
+        self.packer.pack_panels(bytes, self.panels.clone()).map_err(|cause| failed(self.desc, &cause))?;
         let packed = self.panels.len();
         if self.left.fetch_sub(packed, Ordering::AcqRel) == packed {
             source.release(self.id);

@@ -29,7 +29,7 @@ pub enum PackError {
         rows: usize,
         /// Columns of the matrix.
         columns: usize,
-        /// Bytes that it takes.
+        /// Bytes that the rows to be packed take.
         wanted: usize,
         /// Bytes that were given.
         found: usize,
@@ -212,19 +212,25 @@ pub(crate) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Packs some panels out of the bytes of the whole matrix. No two workers may pack the same panel at once.
+    /// Where the rows of some panels lie in the bytes of the whole matrix as the file stores it.
+    pub(crate) fn stored(&self, panels: Range<usize>) -> Range<usize> {
+        let Shape { rows, row_bytes, .. } = self.shape;
+        rows.min(panels.start * LANES) * row_bytes..rows.min(panels.end * LANES) * row_bytes
+    }
+
+    /// Packs some panels out of the bytes of their rows. No two workers may pack the same panel at once.
     ///
     /// # Errors
-    /// The bytes are not those of the matrix.
+    /// The bytes are not those of the rows.
     pub(crate) fn pack_panels(&self, bytes: &[u8], panels: Range<usize>) -> Result<(), PackError> {
         let Shape { dtype, rows, columns, row_bytes, panel_bytes } = self.shape;
-        let wanted = rows.checked_mul(row_bytes).ok_or(PackError::TooLarge { rows, columns })?;
-        if bytes.len() != wanted {
-            return Err(PackError::Size { dtype, rows, columns, wanted, found: bytes.len() });
+        let stored = self.stored(panels.clone());
+        if bytes.len() != stored.len() {
+            return Err(PackError::Size { dtype, rows, columns, wanted: stored.len(), found: bytes.len() });
         }
         for panel in panels {
-            let first = panel * LANES;
-            let source = &bytes[first * row_bytes..rows.min(first + LANES) * row_bytes];
+            let source = self.stored(panel..panel + 1);
+            let source = &bytes[source.start - stored.start..source.end - stored.start];
             let target = self.memory.get_mut(panel * panel_bytes..(panel + 1) * panel_bytes);
             if row_bytes > 0 {
                 with_format!(

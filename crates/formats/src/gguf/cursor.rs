@@ -3,13 +3,27 @@ use super::error::{Cause, GgufError};
 /// Reads little-endian fields, and fails with the offset of the field that does not fit.
 #[derive(Clone)]
 pub(super) struct Cursor<'a> {
+    /// The first bytes of the file.
     bytes: &'a [u8],
+    /// Bytes of the whole file.
+    length: u64,
     at: usize,
+    beyond: Option<u64>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Cursor { bytes, at: 0 }
+        Self::of_start(bytes, bytes.len() as u64)
+    }
+
+    /// Reads the start of a file of `length` bytes.
+    pub(super) fn of_start(bytes: &'a [u8], length: u64) -> Self {
+        Cursor { bytes, length, at: 0, beyond: None }
+    }
+
+    /// The end of a field that the file has and `bytes` has not. The error that it led to means nothing.
+    pub(super) fn beyond(&self) -> Option<u64> {
+        self.beyond
     }
 
     /// Offset of the next byte.
@@ -23,19 +37,19 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn left(&self) -> u64 {
-        (self.bytes.len() - self.at) as u64
+        self.length - self.offset()
     }
 
     /// The next `count` bytes.
     pub(super) fn take(&mut self, count: u64) -> Result<&'a [u8], GgufError> {
-        let rest = &self.bytes[self.at..];
-        let wanted = usize::try_from(count).ok().filter(|&count| count <= rest.len());
-        let Some(count) = wanted else {
-            let cause = Cause::Truncated { wanted: count, left: rest.len() as u64 };
-            return Err(GgufError::new(cause).at(self.offset()));
-        };
-        self.at += count;
-        Ok(&rest[..count])
+        let (rest, left) = (&self.bytes[self.at..], self.left());
+        if count > rest.len() as u64 {
+            self.beyond = (count <= left).then(|| self.offset() + count);
+            return Err(GgufError::new(Cause::Truncated { wanted: count, left }).at(self.offset()));
+        }
+        let (taken, _) = rest.split_at(count as usize);
+        self.at += taken.len();
+        Ok(taken)
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], GgufError> {

@@ -72,6 +72,25 @@ pub enum Cause {
         /// Bytes until the end of the file.
         left: u64,
     },
+    /// The file has become shorter since it was opened.
+    #[error(
+        "the file was cut short while it was open: it should reach byte {end} at least, and has {length} bytes"
+    )]
+    CutShort {
+        /// The end of the bytes that were wanted.
+        end: u64,
+        /// Bytes that the file has now.
+        length: u64,
+    },
+    /// Somebody wrote to the file after it had been opened.
+    #[error("the file was written to while it was being read, so what was read may be of two files")]
+    Changed,
+    /// The header takes more than is read.
+    #[error("metadata and tensor descriptions take more than the {limit} bytes that are read of them")]
+    HeaderTooLong {
+        /// Bytes that are read at most.
+        limit: u64,
+    },
     /// A count is larger than the rest of the file could hold.
     #[error("states {count} {what}, and the {left} bytes left hold at most {}", left / min_bytes)]
     Count {

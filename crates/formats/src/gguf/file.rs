@@ -1,5 +1,3 @@
-use std::fs;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use minfer_tensor::DType;
@@ -7,15 +5,16 @@ use minfer_tensor::DType;
 use super::error::{Cause, GgufError};
 use super::metadata::Metadata;
 use super::names::NameIndex;
-use super::parse::{Parsed, parse};
+use super::parse::Parsed;
+use super::source::Source;
 use super::split;
 use super::tensor::Tensor;
 use super::tensor_type::TensorType;
-use crate::mapped::Mapped;
 
 /// A GGUF file whose header has been read and checked.
 ///
-/// The file must not be modified while it is open; replacing it by a rename is safe.
+/// The tensors' bytes stay in the file until they are asked for. A file that is modified while it is open gives bytes of both
+/// contents or errors, which [`check_unchanged`](File::check_unchanged) tells; replacing it by a rename is safe.
 #[derive(Debug)]
 pub struct File {
     path: Option<PathBuf>,
@@ -30,15 +29,16 @@ pub struct File {
 #[derive(Debug)]
 pub struct Part {
     path: Option<PathBuf>,
-    bytes: Bytes,
+    source: Source,
     parsed: Parsed,
     n_tensors: usize,
 }
 
 impl Part {
-    /// Maps a file and reads its header.
+    /// Opens a file and reads its header.
     pub(super) fn open(path: &Path) -> Result<Part, GgufError> {
-        Self::map(path).map_err(|error| error.in_file(Some(path)))
+        let opened = Source::open(path).map_err(|error| error.in_file(Some(path)))?;
+        Ok(Self::new(Some(path), opened))
     }
 
     /// Where the file was opened; none for bytes in memory.
@@ -48,7 +48,7 @@ impl Part {
 
     /// Size of the file, in bytes.
     pub fn total_bytes(&self) -> u64 {
-        self.bytes.len() as u64
+        self.source.len()
     }
 
     /// Number of tensors that it holds.
@@ -58,7 +58,7 @@ impl Part {
 
     /// The metadata of this file alone.
     pub fn metadata(&self) -> Metadata<'_> {
-        Metadata::new(&self.bytes, &self.parsed, self.path())
+        Metadata::new(self.source.header(), &self.parsed, self.path())
     }
 
     /// Hands over the tensors, marked as those of part `index`.
@@ -68,32 +68,13 @@ impl Part {
         tensors
     }
 
-    fn new(path: Option<&Path>, bytes: Bytes) -> Result<Part, GgufError> {
-        let parsed = parse(&bytes)?;
-        Ok(Part { path: path.map(Path::to_owned), bytes, n_tensors: parsed.tensors.len(), parsed })
+    fn new(path: Option<&Path>, (source, parsed): (Source, Parsed)) -> Part {
+        Part { path: path.map(Path::to_owned), source, n_tensors: parsed.tensors.len(), parsed }
     }
-
-    fn map(path: &Path) -> Result<Part, GgufError> {
-        // The kind is looked at first: opening a pipe would wait for a writer.
-        check_kind(&fs::metadata(path)?)?;
-        let handle = fs::File::open(path)?;
-        let metadata = handle.metadata()?;
-        check_kind(&metadata)?;
-        if metadata.len() == 0 {
-            return Err(GgufError::new(Cause::Empty));
-        }
-        Part::new(Some(path), Bytes::Mapped(Mapped::new(&handle)?))
-    }
-}
-
-#[derive(Debug)]
-enum Bytes {
-    Mapped(Mapped),
-    Owned(Vec<u8>),
 }
 
 impl File {
-    /// Maps a file, with all other parts where it is one of a split model, and reads the headers. No tensor data is touched.
+    /// Opens a file, with all other parts where it is one of a split model, and reads the headers. No tensor data is touched.
     ///
     /// # Errors
     /// A file cannot be opened, its header breaks a rule of the format, or the parts do not make one model. The error names
@@ -109,7 +90,7 @@ impl File {
     /// # Errors
     /// The header breaks a rule of the format, or the file is a part of a split model.
     pub fn parse(bytes: impl Into<Vec<u8>>) -> Result<File, GgufError> {
-        let part = Part::new(None, Bytes::Owned(bytes.into()))?;
+        let part = Part::new(None, Source::memory(bytes.into())?);
         split::refuse_part(&part)?;
         Self::new(None, vec![part])
     }
@@ -186,52 +167,52 @@ impl File {
         }
     }
 
-    /// The stored bytes of a tensor of this file.
+    /// Copies stored bytes of a tensor of this file, those from its `offset` on. Any number of threads may read at once.
+    ///
+    /// # Errors
+    /// The system refused, or the file has become shorter.
     ///
     /// # Panics
-    /// The tensor is another file's and lies beyond the end of this one.
-    pub fn bytes(&self, tensor: &Tensor) -> &[u8] {
-        let part = self.parts.get(tensor.part);
-        part.and_then(|part| part.bytes.get(tensor.range())).expect("the tensor is one of this file's")
+    /// The tensor has not so many bytes, or it is another file's and lies beyond the end of this one.
+    pub fn read(&self, tensor: &Tensor, offset: u64, target: &mut [u8]) -> Result<(), GgufError> {
+        let left = tensor.byte_len().checked_sub(offset);
+        assert!(
+            left.is_some_and(|left| target.len() as u64 <= left),
+            "bytes beyond the end of {}",
+            tensor.name()
+        );
+        let part = &self.parts[tensor.part];
+        let result = part.source.read(tensor.range().start + offset, target);
+        result.map_err(|error| error.tensor(tensor.name()).in_file(part.path()))
     }
 
-    /// Tells the kernel that a tensor's bytes will soon be read. A hint that may do nothing.
-    pub fn will_need(&self, tensor: &Tensor) {
-        if let Bytes::Mapped(mapped) = &self.parts[tensor.part].bytes {
-            mapped.will_need(tensor.range());
-        }
+    /// All stored bytes of a tensor of this file.
+    ///
+    /// # Errors
+    /// Those of [`read`](File::read).
+    pub fn read_all(&self, tensor: &Tensor) -> Result<Vec<u8>, GgufError> {
+        let mut bytes = vec![0; tensor.byte_len() as usize];
+        self.read(tensor, 0, &mut bytes)?;
+        Ok(bytes)
     }
 
-    /// Tells the kernel that a tensor's bytes need not stay in memory. Reading them again is allowed and brings them
-    /// back from the file. A hint that may do nothing.
-    pub fn dont_need(&self, tensor: &Tensor) {
-        if let Bytes::Mapped(mapped) = &self.parts[tensor.part].bytes {
-            mapped.dont_need(tensor.range());
+    /// Checks that nobody has written to the file, or to a part, since it was opened, as far as length and time of modification
+    /// tell.
+    ///
+    /// # Errors
+    /// Somebody has, or the system does not say.
+    pub fn check_unchanged(&self) -> Result<(), GgufError> {
+        for part in &self.parts {
+            let unchanged = match part.source.is_unchanged() {
+                Ok(false) => Err(GgufError::new(Cause::Changed)),
+                result => result,
+            };
+            unchanged.map_err(|error| error.in_file(part.path()))?;
         }
+        Ok(())
     }
 
     fn refuse(&self, tensor: &str, cause: Cause) -> GgufError {
         GgufError::new(cause).tensor(tensor).in_file(self.path())
     }
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Bytes::Mapped(mapped) => mapped,
-            Bytes::Owned(bytes) => bytes,
-        }
-    }
-}
-
-fn check_kind(metadata: &fs::Metadata) -> Result<(), GgufError> {
-    if metadata.is_dir() {
-        return Err(GgufError::new(Cause::Directory));
-    }
-    if !metadata.is_file() {
-        return Err(GgufError::new(Cause::NotAFile));
-    }
-    Ok(())
 }

@@ -15,5 +15,7 @@ pub const MAX_ALIGNMENT: u64 = 1 << 20;
 /// Smallest accepted `general.alignment` (GGUF specification: a multiple of 8).
 pub(super) const MIN_ALIGNMENT: u64 = 8;
 
+/// Bytes of everything before the tensors' data. The largest vocabularies take some tens of MiB.
+pub(super) const MAX_HEADER_BYTES: u64 = 256 << 20;
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";

@@ -16,6 +16,8 @@ pub(super) struct Parsed {
     pub(super) alignment: u64,
     /// Where the data section starts; past the end of the file when there are no tensors.
     pub(super) data_start: u64,
+    /// Where the last tensor's description ends.
+    pub(super) header_end: usize,
     pub(super) entries: Vec<Entry>,
     pub(super) keys: NameIndex,
     pub(super) tensors: Vec<Tensor>,
@@ -29,20 +31,37 @@ pub(super) struct Entry {
     pub(super) value: Range<usize>,
 }
 
-/// Reads and checks everything before the data section, and that the tensors lie inside it.
+/// What the start of a file says.
+pub(super) enum Outcome {
+    /// All that is to be known.
+    Parsed(Parsed),
+    /// More bytes are needed: those up to here at least.
+    Needs(u64),
+}
+
+/// Reads and checks everything before the data section of a file of `length` bytes, which starts with `bytes`, and that the
+/// tensors lie inside the data section.
 ///
 /// Memory taken is proportional to the bytes of the header, whatever the header states.
-pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, GgufError> {
-    let mut cursor = Cursor::new(bytes);
-    let header = read_header(&mut cursor)?;
-    let (entries, keys) = read_entries(bytes, &mut cursor, header.entry_count)?;
+pub(super) fn parse(bytes: &[u8], length: u64) -> Result<Outcome, GgufError> {
+    let mut cursor = Cursor::of_start(bytes, length);
+    match (parse_all(bytes, &mut cursor), cursor.beyond()) {
+        (Err(_), Some(end)) => Ok(Outcome::Needs(end)),
+        (result, _) => result.map(Outcome::Parsed),
+    }
+}
+
+fn parse_all(bytes: &[u8], cursor: &mut Cursor<'_>) -> Result<Parsed, GgufError> {
+    let header = read_header(cursor)?;
+    let (entries, keys) = read_entries(bytes, cursor, header.entry_count)?;
     let alignment = read_alignment(bytes, &entries, &keys)?;
-    let mut tensors = tensor::read_all(&mut cursor, header.tensor_count)?;
+    let mut tensors = tensor::read_all(cursor, header.tensor_count)?;
     tensor::index(&tensors)?;
     // The header ends inside the file, whose length is far from overflowing.
     let data_start = cursor.offset().next_multiple_of(alignment);
-    tensor::place_all(&mut tensors, data_start, alignment, bytes.len() as u64)?;
-    Ok(Parsed { version: header.version, alignment, data_start, entries, keys, tensors })
+    tensor::place_all(&mut tensors, data_start, alignment, cursor.offset() + cursor.left())?;
+    let header_end = cursor.position();
+    Ok(Parsed { version: header.version, alignment, data_start, header_end, entries, keys, tensors })
 }
 
 /// Steps over a value, checking that it is whole and well formed. `depth` is the number of arrays around it.

@@ -19,7 +19,7 @@ pub struct Tensor {
     bytes: u64,
     offset: u64,
     /// Where the data lies in its part of the file; empty until it is placed.
-    range: Range<usize>,
+    range: Range<u64>,
     /// Which part of a split model holds it, from 0.
     pub(super) part: usize,
     /// Offset of the tensor's description, for errors.
@@ -78,7 +78,7 @@ impl Tensor {
     }
 
     /// Where the data lies in the file, or in the part that holds it.
-    pub fn range(&self) -> Range<usize> {
+    pub fn range(&self) -> Range<u64> {
         self.range.clone()
     }
 }
@@ -167,7 +167,7 @@ fn read_description(cursor: &mut Cursor<'_>, name: &str, described_at: u64) -> R
     })
 }
 
-fn place(tensor: &Tensor, data_start: u64, alignment: u64, file_len: u64) -> Result<Range<usize>, Cause> {
+fn place(tensor: &Tensor, data_start: u64, alignment: u64, file_len: u64) -> Result<Range<u64>, Cause> {
     let Tensor { offset, bytes, .. } = *tensor;
     if !offset.is_multiple_of(alignment) {
         return Err(Cause::Misaligned { offset, alignment });
@@ -177,8 +177,7 @@ fn place(tensor: &Tensor, data_start: u64, alignment: u64, file_len: u64) -> Res
     let Some(end) = end else {
         return Err(Cause::PastEnd { offset, bytes, available });
     };
-    // Both ends are inside the file, whose bytes are in memory.
-    Ok((data_start + offset) as usize..(data_start + end) as usize)
+    Ok(data_start + offset..data_start + end)
 }
 
 fn refuse_overlaps(tensors: &[Tensor]) -> Result<(), GgufError> {

@@ -37,7 +37,8 @@ fn every_byte_set_to_its_extremes() {
 fn every_truncation() {
     let good = valid();
     // The padding after the last tensor may be missing; nothing else may.
-    let needed = File::parse(good.clone()).unwrap().tensors().iter().map(|t| t.range().end).max().unwrap();
+    let needed =
+        File::parse(good.clone()).unwrap().tensors().iter().map(|t| t.range().end).max().unwrap() as usize;
     for length in 0..good.len() {
         let result = File::parse(&good[..length]);
         assert_eq!(result.is_ok(), length >= needed, "cut to {length} of {} bytes", good.len());

@@ -1,7 +1,7 @@
 //! A small model in the manner of Llama and its relatives, and what tests feed it with.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use minfer_graph::backend::WeightSource;
+use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{
     Activation, AttentionSpec, F64Bits, GraphBuilder, KvChoice, KvFormat, KvLayout, Mask, NormKind, NormSpec,
     Program, ProgramBuilder, RopePairs, RopeSpec, ValueId, WeightId,
@@ -198,8 +198,13 @@ impl ZeroWeights {
 }
 
 impl WeightSource for ZeroWeights {
-    fn bytes(&self, id: WeightId) -> &[u8] {
-        &self.0[id.0 as usize]
+    fn stored_bytes(&self, id: WeightId) -> u64 {
+        self.0[id.0 as usize].len() as u64
+    }
+
+    fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError> {
+        target.copy_from_slice(&self.0[id.0 as usize][offset as usize..][..target.len()]);
+        Ok(())
     }
 
     fn release(&self, _id: WeightId) {}

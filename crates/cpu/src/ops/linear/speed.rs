@@ -122,7 +122,8 @@ fn fresh(pool: &Pool, shape: LinearShape, weights: &[u8]) -> Result<PackedMatrix
     let (packer, counter) = (matrix.packer(), ChunkCounter::default());
     pool.run(&|_, _| {
         while let Some(panels) = counter.claim(panels, PACK_PANELS) {
-            packer.pack_panels(weights, panels).expect("the weights were made for the matrix");
+            let stored = &weights[packer.stored(panels.clone())];
+            packer.pack_panels(stored, panels).expect("the weights were made for the matrix");
         }
     });
     Ok(matrix)
