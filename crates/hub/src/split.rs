@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+/// How names of model files end, in letters of either case.
+const ENDING: &str = ".gguf";
+
 /// The files of one model, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// The file name without `.gguf`, and for a split model without the numbers too.
+    /// The file name without its ending, and for a split model without the numbers too.
     pub(crate) stem: String,
     /// The files that are there; more than one only of a split model.
     pub(crate) files: Vec<String>,
@@ -13,35 +16,47 @@ pub(crate) struct Group {
 
 /// Puts `*.gguf` files together that are parts of the same model; other files are alone.
 pub(crate) fn groups(files: impl IntoIterator<Item = String>) -> Vec<Group> {
-    let mut groups: BTreeMap<(String, Option<u32>), Vec<String>> = BTreeMap::new();
-    for file in files.into_iter().filter(|file| file.ends_with(".gguf")) {
-        groups.entry(key(&file)).or_default().push(file);
+    let mut groups: BTreeMap<Key, Vec<String>> = BTreeMap::new();
+    for file in files {
+        if let Some(key) = key(&file) {
+            groups.entry(key).or_default().push(file);
+        }
     }
     let sorted = |mut files: Vec<String>| {
         // A longer number is a greater one.
         files.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
         files
     };
-    groups.into_iter().map(|((stem, _), files)| Group { stem, files: sorted(files) }).collect()
+    groups.into_iter().map(|(key, files)| Group { stem: key.stem, files: sorted(files) }).collect()
 }
 
-/// A file name without its ending.
-pub(crate) fn stem(file: &str) -> &str {
-    file.strip_suffix(".gguf").unwrap_or(file)
+/// A file name without its ending, and the ending; `None` where it is not that of a model.
+pub(crate) fn parted(file: &str) -> Option<(&str, &str)> {
+    let (stem, ending) = file.split_at_checked(file.len().checked_sub(ENDING.len())?)?;
+    ending.eq_ignore_ascii_case(ENDING).then_some((stem, ending))
 }
 
-/// What the parts of a model have in common: the name in front of the numbers, and how many parts there are; `None` where a
-/// file is no part.
-fn key(file: &str) -> (String, Option<u32>) {
-    let stem = stem(file);
+/// What the parts of a model have in common.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    /// The name in front of the numbers.
+    stem: String,
+    /// How many parts there are; `None` where a file is no part.
+    count: Option<u32>,
+    ending: String,
+}
+
+/// What a model's file has in common with its other parts.
+fn key(file: &str) -> Option<Key> {
+    let (stem, ending) = parted(file)?;
     let part = || {
         let (front, count) = stem.rsplit_once("-of-")?;
         let (name, number) = front.rsplit_once('-')?;
         let (number, count) = (five_digits(number)?, five_digits(count)?);
-        (!name.is_empty() && count > 1 && (1..=count).contains(&number))
-            .then(|| (name.to_owned(), Some(count)))
+        (!name.is_empty() && count > 1 && (1..=count).contains(&number)).then_some((name, Some(count)))
     };
-    part().unwrap_or_else(|| (stem.to_owned(), None))
+    let (stem, count) = part().unwrap_or((stem, None));
+    Some(Key { stem: stem.to_owned(), count, ending: ending.to_owned() })
 }
 
 /// A number as parts have it: with five digits, or more where it needs them.
@@ -74,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    fn endings_are_of_either_case() {
+        let files = ["a.GGUF", "a.gguf", "b-00001-of-00002.GGUF", "b-00002-of-00002.GGUF", "c.Gguf", "gguf"];
+        let one = |stem: &str| (stem.to_owned(), 1);
+        assert_eq!(seen(&files), [one("a"), one("a"), ("b".to_owned(), 2), one("c")]);
+        assert_eq!(seen(&["b-00001-of-00002.GGUF", "b-00002-of-00002.gguf"]), [one("b"), one("b")]);
+        assert_eq!((parted("x.gGuF"), parted("x.ggu"), parted("é")), (Some(("x", ".gGuF")), None, None));
+    }
+
+    #[test]
     fn names_that_only_look_like_parts_are_whole() {
         for file in [
             "b-1-of-3.gguf",
@@ -97,7 +121,7 @@ mod tests {
             "-",
             "-of-",
             ".gguf",
-            ".gguf",
+            ".GGUF",
             "-00001-of-00002",
             "-00002-of-00002",
             "-00010-of-00012",
@@ -112,8 +136,10 @@ mod tests {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as usize % bound
         };
-        let mut name =
-            || (0..1 + below(5)).map(|_| PIECES[below(PIECES.len())]).collect::<String>() + ".gguf";
+        let mut name = || {
+            (0..1 + below(5)).map(|_| PIECES[below(PIECES.len())]).collect::<String>()
+                + [".gguf", ".GGUF"][below(2)]
+        };
         for _ in 0..3000 {
             check::check(&(0..12).map(|_| name()).collect::<BTreeSet<_>>());
         }

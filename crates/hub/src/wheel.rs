@@ -10,6 +10,7 @@ use crate::digest::CHUNK;
 use crate::error::HubError;
 use crate::plan::Member;
 use crate::requirement::Requirement;
+use crate::split;
 
 /// An open wheel.
 pub(crate) struct Wheel {
@@ -89,7 +90,8 @@ impl Wheel {
     }
 
     fn model(&self) -> Result<Vec<String>, HubError> {
-        let models: Vec<String> = self.names.iter().filter(|name| name.ends_with(".gguf")).cloned().collect();
+        let models: Vec<String> =
+            self.names.iter().filter(|name| split::parted(name).is_some()).cloned().collect();
         match models.len() {
             0 => self.parts(),
             1 => Ok(models),

@@ -12,6 +12,9 @@ use super::show::reason;
 use crate::args::{ListArgs, PullArgs, RmArgs};
 use crate::{catalog, loading, output};
 
+/// Files of a model that are named one by one.
+const NAMES_SHOWN: usize = 4;
+
 /// Brings a model into the cache.
 pub(super) fn pull(args: &PullArgs) -> Result<()> {
     let cache = loading::cache()?;
@@ -113,7 +116,21 @@ fn line(group: &str, row: &Value) -> String {
 
 /// Removes a model from the cache.
 pub(super) fn remove(args: &RmArgs) -> Result<()> {
-    let freed = minfer_hub::remove(&args.name, &loading::cache()?)?;
-    output::note(&output::one_line(&format!("removed {}, {} freed", args.name, output::bytes(freed))));
+    let removed = minfer_hub::remove(&args.name, &loading::cache()?)?;
+    let bytes = output::bytes(removed.bytes);
+    output::note(&output::one_line(&match removed.files.as_slice() {
+        [] | [_] => format!("removed {}: {bytes} freed", args.name),
+        files => {
+            format!("removed the {} parts of {}: {}; {bytes} freed", files.len(), removed.name, named(files))
+        }
+    }));
     Ok(())
+}
+
+/// Names of files; of many the first and the last.
+fn named(files: &[String]) -> String {
+    match files {
+        [first, .., last] if files.len() > NAMES_SHOWN => format!("{first} to {last}"),
+        files => files.join(", "),
+    }
 }

@@ -93,13 +93,36 @@ fn a_split_model_is_listed_shown_and_removed_whole() {
     has(lines[0], &["big-00001-of-00003.gguf and 2 more files"]);
     has(&place.minfer(&["show", "big"]).stdout(), &["part big-00003-of-00003.gguf", "synthetic llama"]);
     place.minfer(&["run", "big", "p", "--raw", "-n", "1"]).stdout();
-    place.minfer(&["rm", "big"]).stdout();
+    let (_, stderr) = place.minfer(&["rm", "big-00002-of-00003"]).both();
+    let names = (1..=3).map(|part| format!("big-{part:05}-of-00003.gguf")).collect::<Vec<_>>().join(", ");
+    has(&stderr, &["removed the 3 parts of big: ", &names, " freed"]);
     let left = place.minfer(&["list"]).stdout();
     assert!(!left.contains("big") && left.contains("mine"), "{left}");
     // A part that is missing is named.
     place.write("models/big-00002-of-00003.gguf", &parts[1]);
     let text = place.minfer(&["list"]).stdout();
     has(&text, &["[cannot run: ", "big-00001-of-00003.gguf: part 1 of 3 of the model is missing"]);
+}
+
+#[test]
+fn endings_are_of_either_case() {
+    let place = filled();
+    std::fs::rename(place.path("models/mine.gguf"), place.path("models/mine.GGUF")).expect("renamed");
+    for (index, bytes) in Family::Llama.model().to_parts(2).iter().enumerate() {
+        place.write(&format!("models/big-{:05}-of-00002.GGUF", index + 1), bytes);
+    }
+    let text = place.minfer(&["list"]).stdout();
+    for name in ["mine", "big"] {
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")))
+            .unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains(".GGUF") && !line.contains("cannot run"), "{line}");
+    }
+    for name in ["mine", "mine.GGUF", "big", "models/mine.GGUF"] {
+        place.minfer(&["run", name, "p", "--raw", "-n", "1"]).stdout();
+    }
+    has(&place.minfer(&["rm", "mine"]).both().1, &["removed mine: "]);
 }
 
 #[test]
@@ -136,7 +159,7 @@ fn names_of_any_bytes_are_shown() {
     std::fs::write(folder.join("a\u{1b}[31m.gguf"), "x").expect("written");
     let mut run = place.minfer(&["rm", "a\u{1b}[31m"]);
     run.command.env("MINFER_MODELS", &folder);
-    has(&run.both().1, &["removed a\\u{1b}[31m, "]);
+    has(&run.both().1, &["removed a\\u{1b}[31m: "]);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::limits::ALIGNMENT_KEY;
 use super::names::NameIndex;
 use super::tensor::Tensor;
 
+const ENDING: &str = ".gguf";
 const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
@@ -19,14 +20,14 @@ const TENSORS: &str = "split.tensors.count";
 /// Opens the other parts of the model that `named`, opened at `path`, is a part of; all parts in order.
 pub(super) fn with_others(named: Part, path: &Path) -> Result<Vec<Part>, GgufError> {
     let Some((number, count)) = place(&named)? else { return Ok(vec![named]) };
-    let stem = stem(path, number, count)
+    let name = Name::of(path, number, count)
         .ok_or_else(|| GgufError::new(Cause::PartName { number, count }).in_file(Some(path)))?;
     let mut named = Some(named);
     let mut parts = Vec::new();
     for wanted in 1..=count {
         let part = match named.take_if(|_| wanted == number) {
             Some(part) => part,
-            None => open_part(&sibling(path, &stem, wanted, count), wanted, count)?,
+            None => open_part(&name.sibling(path, wanted, count), wanted, count)?,
         };
         parts.push(part);
     }
@@ -68,18 +69,30 @@ fn place(part: &Part) -> Result<Option<(u64, u64)>, GgufError> {
     Ok(Some((number, count)))
 }
 
-/// The file name in front of the numbers.
-fn stem(path: &Path, number: u64, count: u64) -> Option<String> {
-    let name = path.file_name()?.to_str()?;
-    name.strip_suffix(&ending(number, count)).map(str::to_owned)
+/// What the names of parts have in common.
+struct Name {
+    /// What stands in front of the numbers.
+    stem: String,
+    /// The ending after them, in letters of either case.
+    ending: String,
 }
 
-fn ending(number: u64, count: u64) -> String {
-    format!("-{number:05}-of-{count:05}.gguf")
+impl Name {
+    fn of(path: &Path, number: u64, count: u64) -> Option<Name> {
+        let name = path.file_name()?.to_str()?;
+        let (front, ending) = name.split_at_checked(name.len().checked_sub(ENDING.len())?)?;
+        let stem = front.strip_suffix(&numbers(number, count))?;
+        let is_model = ending.eq_ignore_ascii_case(ENDING);
+        is_model.then(|| Name { stem: stem.to_owned(), ending: ending.to_owned() })
+    }
+
+    fn sibling(&self, path: &Path, number: u64, count: u64) -> PathBuf {
+        path.with_file_name(format!("{}{}{}", self.stem, numbers(number, count), self.ending))
+    }
 }
 
-fn sibling(path: &Path, stem: &str, number: u64, count: u64) -> PathBuf {
-    path.with_file_name(format!("{stem}{}", ending(number, count)))
+fn numbers(number: u64, count: u64) -> String {
+    format!("-{number:05}-of-{count:05}")
 }
 
 fn open_part(path: &Path, number: u64, count: u64) -> Result<Part, GgufError> {
