@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
+use minfer::tensor::counted;
 use minfer::text::Tokenizer;
 use minfer::{
     ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions, ModelFile,
@@ -99,7 +100,8 @@ pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
     let allowed = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
     if let Some(threads) = context.threads.filter(|threads| *threads as usize > allowed) {
         output::note(&format!(
-            "note: {threads} threads are more than the {allowed} processors that this process may use, which slows down"
+            "note: {threads} threads are more than the {} that this process may use, which slows down",
+            counted(allowed, "processor")
         ));
     }
     let options = MachineOptions {
@@ -167,14 +169,15 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
             false => ("memory", "--memory-limit"),
         };
         output::note(&format!(
-            "note: {allows} allows a context of {} positions, not {}; a smaller --cache-type or a larger {larger} gives more",
-            loaded.n_ctx, loaded.wanted_n_ctx
+            "note: {allows} allows a context of {}, not {}; a smaller --cache-type or a larger {larger} gives more",
+            counted(loaded.n_ctx, "position"),
+            loaded.wanted_n_ctx
         ));
     }
     if let [first, ..] = loaded.model.unused.as_slice() {
         output::note(&format!(
-            "warning: {} tensors are not used, the first is {first}",
-            loaded.model.unused.len()
+            "warning: {} not used, the first is {first}",
+            counted(loaded.model.unused.len(), "tensor").with("is", "are")
         ));
     }
     Ok((machine, loaded))

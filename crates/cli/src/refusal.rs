@@ -6,6 +6,7 @@ use minfer::LoadError;
 use minfer::engine::kv::session::SessionError;
 use minfer::engine::{ConfigError, EngineError, ParamError, RequestError, SubmitError};
 use minfer::models::ModelError;
+use minfer::tensor::counted;
 use minfer_hub::HubError;
 
 use crate::output;
@@ -75,8 +76,9 @@ fn with_flags(text: String) -> String {
 fn of_submit(error: &SubmitError) -> String {
     match error {
         SubmitError::ExceedsContext { n_prompt_tokens, n_ctx } if n_prompt_tokens == n_ctx => format!(
-            "the prompt of {n_prompt_tokens} tokens fills the context of {n_ctx} tokens and leaves no room for an answer; -c gives a \
-             larger context"
+            "the prompt of {} fills the context of {} and leaves no room for an answer; -c gives a larger context",
+            counted(*n_prompt_tokens, "token"),
+            counted(*n_ctx, "token")
         ),
         SubmitError::ExceedsContext { .. } => format!("{error}; -c gives a larger one"),
         SubmitError::ExceedsKv { .. } => format!("{error}; --kv-memory gives a larger one"),

@@ -1,5 +1,7 @@
 //! What can go wrong after a request was accepted, and why one is refused.
 
+use minfer_tensor::counted;
+
 use crate::ForwardError;
 use crate::kv::StoreError;
 use crate::request::RequestError;
@@ -23,7 +25,9 @@ pub enum EngineError {
     Backend(minfer_graph::BackendError),
     /// What is new of a conversation has no room in the context.
     #[error(
-        "the conversation has {n_prompt_tokens} tokens, {n_new_tokens} of them new: no room in a context of {n_ctx} tokens"
+        "the conversation has {}, {n_new_tokens} of them new: no room in a context of {}",
+        counted(*n_prompt_tokens, "token"),
+        counted(*n_ctx, "token")
     )]
     ExceedsContext {
         /// Tokens of the conversation that are not forgotten.
@@ -34,7 +38,7 @@ pub enum EngineError {
         n_ctx: usize,
     },
     /// The context is full, and nothing in it may or can be forgotten.
-    #[error("the context of {n_ctx} tokens is full, and a context shift found nothing to forget")]
+    #[error("the context of {} is full, and a context shift found nothing to forget", counted(*n_ctx, "token"))]
     NothingToForget {
         /// Tokens that a sequence may have.
         n_ctx: usize,
@@ -49,7 +53,7 @@ pub enum EngineError {
     #[error("{0} (generated token {index})", index = .1)]
     Sample(#[source] SampleError, u32),
     /// Steps went by that left work and advanced none.
-    #[error("the engine made no progress in {steps} steps")]
+    #[error("the engine made no progress in {}", counted(*steps, "step"))]
     Stalled {
         /// How many.
         steps: u32,
@@ -67,7 +71,11 @@ pub enum SubmitError {
     #[error(transparent)]
     Invalid(#[from] RequestError),
     /// No room for the prompt and one token.
-    #[error("the prompt of {n_prompt_tokens} tokens does not fit the context of {n_ctx} tokens")]
+    #[error(
+        "the prompt of {} does not fit the context of {}",
+        counted(*n_prompt_tokens, "token"),
+        counted(*n_ctx, "token")
+    )]
     ExceedsContext {
         /// Tokens of the prompt.
         n_prompt_tokens: usize,
@@ -75,7 +83,11 @@ pub enum SubmitError {
         n_ctx: usize,
     },
     /// More rows than the KV budget can ever hold.
-    #[error("the prompt of {n_prompt_tokens} tokens does not fit the KV budget of {kv_tokens} tokens")]
+    #[error(
+        "the prompt of {} does not fit the KV budget of {}",
+        counted(*n_prompt_tokens, "token"),
+        counted(*kv_tokens, "token")
+    )]
     ExceedsKv {
         /// Tokens of the prompt.
         n_prompt_tokens: usize,
@@ -120,7 +132,7 @@ pub enum ConfigError {
         most: usize,
     },
     /// The tokenizer names tokens that the model has no logits for.
-    #[error("the tokenizer has {tokens} tokens, but the model predicts {vocab}")]
+    #[error("the tokenizer has {}, but the model predicts {vocab}", counted(*tokens, "token"))]
     Vocabulary {
         /// The tokenizer's tokens.
         tokens: usize,

@@ -1,5 +1,6 @@
 //! What a client asks for.
 
+use minfer_tensor::counted;
 use minfer_text::{StopError, StopMatcher};
 
 use crate::sampler::{ParamError, SamplingParams};
@@ -113,7 +114,7 @@ pub enum RequestError {
     #[error("`prompt`: there are no tokens")]
     EmptyPrompt,
     /// A token id that the model does not have.
-    #[error("`prompt`: token {id} at index {index} is outside the vocabulary of {vocab} tokens")]
+    #[error("`prompt`: token {id} at index {index} is outside the vocabulary of {}", counted(*vocab, "token"))]
     TokenOutOfRange {
         /// Its index in the prompt.
         index: usize,
@@ -126,7 +127,7 @@ pub enum RequestError {
     #[error("`stop`: {0}")]
     Stop(#[from] StopError),
     /// More alternatives than there are tokens.
-    #[error("`{field}`: {top} alternatives are more than the vocabulary of {vocab} tokens")]
+    #[error("`{field}`: {top} alternatives are more than the vocabulary of {}", counted(*vocab, "token"))]
     TooManyLogprobs {
         /// `logprobs` or `prompt_logprobs`.
         field: &'static str,
@@ -136,7 +137,11 @@ pub enum RequestError {
         vocab: usize,
     },
     /// A context shift that could free nothing.
-    #[error("`keep`: {keep} tokens that are never forgotten leave no room in a context of {n_ctx} tokens")]
+    #[error(
+        "`keep`: {} no room in a context of {}",
+        counted(*keep, "token").with("that is never forgotten leaves", "that are never forgotten leave"),
+        counted(*n_ctx, "token")
+    )]
     KeepsTooMuch {
         /// Tokens to keep.
         keep: u32,

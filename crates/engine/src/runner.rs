@@ -5,6 +5,7 @@ mod rows;
 use std::borrow::Cow;
 
 use minfer_graph::{Extents, KvSpec};
+use minfer_tensor::counted;
 
 use crate::feed::Feed;
 use crate::kv::{Placement, SequenceId, Store, StoreError, StoreOptions};
@@ -97,7 +98,7 @@ pub enum RunError {
     #[error("sequence {0} of the step is given twice")]
     Repeated(usize),
     /// A token id that the model does not have.
-    #[error("token {id} is outside the vocabulary of {vocab} tokens")]
+    #[error("token {id} is outside the vocabulary of {}", counted(*vocab, "token"))]
     TokenOutOfRange {
         /// The id.
         id: u32,

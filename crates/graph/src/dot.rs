@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use minfer_tensor::counted;
+
 use crate::{EmbedBy, Graph, Mask, Node, NormKind, Op, RopePairs, RopeSpec, ValueId, WeightDesc, WeightId};
 
 /// Renders a graph, or the part of it whose nodes' names start with `prefix` (`blk.0.`), in the DOT language. Values that
@@ -253,12 +255,20 @@ fn settings(op: &Op) -> Vec<String> {
             let groups = if spec.groups > 1 { format!(", {} groups", spec.groups) } else { String::new() };
             vec![format!("{kind}, eps {:e}{groups}", spec.eps.get())]
         }
-        Op::Rope { rope, heads, head_dim } => vec![format!("{heads} heads × {head_dim}"), rotation(rope)],
+        Op::Rope { rope, heads, head_dim } => {
+            vec![format!("{} × {head_dim}", counted(*heads, "head")), rotation(rope)]
+        }
         Op::KvStore { kv_heads, k_dim, v_dim, .. } => {
-            vec![format!("{kv_heads} KV heads, K {k_dim}, V {v_dim}")]
+            vec![format!("{}, K {k_dim}, V {v_dim}", counted(*kv_heads, "KV head"))]
         }
         Op::RopeStore(spec) => vec![
-            format!("{} heads, {} KV heads, K {}, V {}", spec.heads, spec.kv_heads, spec.k_dim, spec.v_dim),
+            format!(
+                "{}, {}, K {}, V {}",
+                counted(spec.heads, "head"),
+                counted(spec.kv_heads, "KV head"),
+                spec.k_dim,
+                spec.v_dim
+            ),
             rotation(&spec.rope),
         ],
         Op::Attention(spec) => {
@@ -269,7 +279,12 @@ fn settings(op: &Op) -> Vec<String> {
             };
             let cap = spec.softcap.map_or(String::new(), |cap| format!(", soft cap {}", cap.get()));
             vec![
-                format!("{} heads × {}, {} KV heads", spec.heads, spec.k_dim, spec.kv_heads),
+                format!(
+                    "{} × {}, {}",
+                    counted(spec.heads, "head"),
+                    spec.k_dim,
+                    counted(spec.kv_heads, "KV head")
+                ),
                 format!("{mask}, scale {}{cap}", spec.scale.get()),
             ]
         }

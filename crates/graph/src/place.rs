@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use minfer_tensor::counted;
+
 use crate::backend::{Backend, Support};
 use crate::{Graph, KvSpec, Node, Program, TensorDesc, WeightDesc};
 
@@ -109,7 +111,7 @@ impl fmt::Display for Placement {
         for (index, backend) in self.backends.iter().enumerate() {
             let count = self.nodes.iter().filter(|&&node| node == index).count();
             let separator = if index == 0 { "" } else { ", " };
-            write!(formatter, "{separator}{count} nodes on {backend}")?;
+            write!(formatter, "{separator}{} on {backend}", counted(count, "node"))?;
         }
         for refusal in &self.refusals {
             write!(formatter, "\n{refusal}")?;

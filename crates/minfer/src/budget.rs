@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use minfer_tensor::counted;
+
 use crate::memory::address_room;
 use crate::{MemoryError, available_memory};
 
@@ -79,7 +81,7 @@ pub enum MemoryBound {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// More than there is.
-    #[error("{what} would take {needed} bytes; {held} of {} are in use or promised", bound_text(*bound, *most))]
+    #[error("{what} would take {}; {held} of {} are in use or promised", counted(*needed, "byte"), bound_text(*bound, *most))]
     Exceeded {
         /// What the memory was for.
         what: MemoryUse,
@@ -98,10 +100,11 @@ pub enum BudgetError {
 }
 
 fn bound_text(bound: MemoryBound, most: u64) -> String {
+    let bytes = counted(most, "byte");
     match bound {
-        MemoryBound::Limit => format!("the {most} bytes that `memory_limit` allows"),
-        MemoryBound::Free => format!("the {most} bytes that are free"),
-        MemoryBound::Addresses => format!("the {most} bytes that the limit of addresses (ulimit -v) leaves"),
+        MemoryBound::Limit => format!("the {bytes} that `memory_limit` allows"),
+        MemoryBound::Free => format!("the {} free", bytes.with("that is", "that are")),
+        MemoryBound::Addresses => format!("the {bytes} that the limit of addresses (ulimit -v) leaves"),
     }
 }
 

@@ -4,6 +4,7 @@ use minfer_cpu::IsaError;
 use minfer_formats::gguf::GgufError;
 use minfer_graph::{ExecutorError, KvSpecError};
 use minfer_models::ModelError;
+use minfer_tensor::counted;
 use minfer_text::{TemplateError, TokenizerError};
 
 use crate::BudgetError;
@@ -50,7 +51,11 @@ pub enum LoadError {
         known: Vec<String>,
     },
     /// The vocabulary and the model's embedding table differ.
-    #[error("{path}: the tokenizer has {tokens} tokens, the model's embedding table {rows} rows")]
+    #[error(
+        "{path}: the tokenizer has {}, the model's embedding table {}",
+        counted(*tokens, "token"),
+        counted(*rows, "row")
+    )]
     VocabularySize {
         /// The file.
         path: String,
@@ -90,8 +95,10 @@ pub enum LoadError {
     },
     /// The KV cache of one sequence is larger than it may be. Nothing was taken.
     #[error(
-        "not enough memory for the KV cache: {n_ctx} positions take {needed} bytes, `kv_memory` allows {allowed}; try a \
-         smaller `n_ctx` or `kv`, or a larger `kv_memory`"
+        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}; try a smaller `n_ctx` or `kv`, or a \
+         larger `kv_memory`",
+        counted(*n_ctx, "position").with("takes", "take"),
+        counted(*needed, "byte")
     )]
     KvMemory {
         /// Positions of the sequence.
@@ -105,7 +112,7 @@ pub enum LoadError {
     #[error(transparent)]
     Isa(#[from] IsaError),
     /// The operating system refused threads.
-    #[error("{threads} threads: {cause}")]
+    #[error("{}: {cause}", counted(*threads, "thread"))]
     Threads {
         /// How many were asked for.
         threads: usize,

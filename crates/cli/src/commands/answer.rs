@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token};
 use minfer::engine::{Event, Events};
+use minfer::tensor::counted;
 use serde_json::{Value, json};
 
 use crate::output;
@@ -40,7 +41,9 @@ impl Answer {
                 Ok(Event::Progress(progress)) => fed = Some(*progress),
                 _ => waiting.end(),
             }
-            waiting.show(|| fed.map(|Progress { done, total }| format!("{done} of {total} tokens")));
+            waiting.show(|| {
+                fed.map(|Progress { done, total }| format!("{done} of {}", counted(total, "token")))
+            });
             match event {
                 Ok(Event::Token(Token { id, text, is_end, .. })) => {
                     if !is_end {
@@ -122,15 +125,11 @@ pub(super) fn speeds(finished: &Finished) -> String {
     let (prompt, completion) = (finished.usage.prompt, finished.usage.completion);
     let at = |speed: Option<f64>| speed.map_or(String::new(), |speed| format!(" at {speed:.1}/s"));
     format!(
-        "{prompt} prompt {}{}, {completion} {}{}, seed {}",
-        tokens(prompt),
+        "{}{}, {}{}, seed {}",
+        counted(prompt, "prompt token"),
         at(finished.prompt_speed()),
-        tokens(completion),
+        counted(completion, "token"),
         at(finished.decode_speed()),
         finished.seed
     )
-}
-
-fn tokens(count: u32) -> &'static str {
-    if count == 1 { "token" } else { "tokens" }
 }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use minfer::cpu::{limits, packed_memory};
 use minfer::engine::{Runner, RunnerOptions};
+use minfer::tensor::counted;
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
 
@@ -206,10 +207,10 @@ impl Subject {
     fn header(&self) -> String {
         let resident = self.resident_bytes.map_or("unknown".to_owned(), output::bytes);
         format!(
-            "{}: {} threads, {}; int8 {:.0} GOP/s, reads {:.1} GB/s\n\
-             loaded in {:.2} s; weights {} packed ({} in the file), workspace {}, KV cache {} bytes a token ({}/{}), resident {resident}\n",
+            "{}: {}, {}; int8 {:.0} GOP/s, reads {:.1} GB/s\n\
+             loaded in {:.2} s; weights {} packed ({} in the file), workspace {}, KV cache {} a token ({}/{}), resident {resident}\n",
             self.model,
-            self.threads,
+            counted(self.threads, "thread"),
             self.isa,
             self.int8_peak / 1e9,
             self.read_bandwidth / 1e9,
@@ -217,7 +218,7 @@ impl Subject {
             output::bytes(self.packed_bytes),
             output::bytes(self.file_weight_bytes),
             output::bytes(self.workspace_bytes),
-            self.kv_bytes_per_token,
+            counted(self.kv_bytes_per_token, "byte"),
             self.kv_formats.0,
             self.kv_formats.1,
         )

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use minfer::cpu::Isa;
 use minfer::models::Model;
+use minfer::tensor::{Counted, counted};
 use minfer::{Footprint, LoadOptions, Machine, available_memory, resident_memory};
 use serde_json::{Value, json};
 
@@ -92,24 +93,35 @@ fn print_report(report: &Value) -> Result<()> {
     let model = &report["model"];
     output::answer(|out| {
         writeln!(out, "minfer      {}", text("version"))?;
-        writeln!(out, "processor   {} threads, {} (of {})", report["threads"], text("isa"), sets.join(", "))?;
+        writeln!(
+            out,
+            "processor   {}, {} (of {})",
+            of(&report["threads"], "thread"),
+            text("isa"),
+            sets.join(", ")
+        )?;
         writeln!(out, "memory      {available} available{limit}, {resident} held by this process")?;
         writeln!(out, "devices     cpu")?;
         writeln!(out, "models      {}", text("models_folder"))?;
         if let Some(name) = model["name"].as_str() {
             writeln!(
                 out,
-                "model       {}: weights {}, KV cache {} bytes a token, {} at its full context of {} positions",
+                "model       {}: weights {}, KV cache {} a token, {} at its full context of {}",
                 output::one_line(name),
                 bytes(&model["weight_bytes"]),
-                model["kv_bytes_per_token"],
+                of(&model["kv_bytes_per_token"], "byte"),
                 bytes(&model["bytes_at_full_context"]),
-                model["context_length"]
+                of(&model["context_length"], "position")
             )?;
             writeln!(out, "as set      {}", as_set_line(&model["as_set"]))?;
         }
         Ok(())
     })
+}
+
+/// A number of things.
+fn of<'n>(value: &Value, noun: &'n str) -> Counted<'n> {
+    counted(value.as_u64().unwrap_or_default(), noun)
 }
 
 fn as_set_line(report: &Value) -> String {
@@ -122,8 +134,8 @@ fn as_set_line(report: &Value) -> String {
         (_, wanted) => format!(" (of {wanted}, which memory does not allow)"),
     };
     format!(
-        "{} positions{wanted}: weights {} + tokenizer {} + workspace {} + KV cache {} = {}",
-        report["n_ctx"],
+        "{}{wanted}: weights {} + tokenizer {} + workspace {} + KV cache {} = {}",
+        of(&report["n_ctx"], "position"),
         bytes("weight_bytes"),
         bytes("tokenizer_bytes"),
         bytes("workspace_bytes"),

@@ -4,6 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
+use minfer::tensor::counted;
 
 use crate::output;
 
@@ -55,7 +56,7 @@ pub(super) fn stdin_ids() -> Result<Vec<u32>> {
 pub(super) fn check_ids(ids: &[u32], vocabulary: usize) -> Result<()> {
     match ids.iter().enumerate().find(|(_, id)| **id as usize >= vocabulary) {
         Some((index, id)) => {
-            bail!("id {id} at index {index} is outside of the vocabulary of {vocabulary} tokens")
+            bail!("id {id} at index {index} is outside of the vocabulary of {}", counted(vocabulary, "token"))
         }
         None => Ok(()),
     }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use minfer::KvOptions;
 use minfer::graph::{KvArrangement, KvFormat, KvGroupSpec, KvSpec, commit_geometry, json as graph_json};
 use minfer::models::Model;
+use minfer::tensor::counted;
 use serde_json::{Value, json};
 
 use crate::args::DoctorArgs;
@@ -106,12 +107,12 @@ fn compared(spec: &KvSpec, block_tokens: u32, granule: u64, n_ctx: u32) -> Vec<V
 fn table(out: &mut dyn Write, name: &str, report: &Value) -> Result<()> {
     writeln!(
         out,
-        "{}: {} bytes a token, {} bytes a block of {} positions; {} positions take {}",
+        "{}: {} a token, {} a block of {}; {} {}",
         output::one_line(name),
-        report["bytes_per_token"],
-        report["bytes_per_block"],
-        report["block_tokens"],
-        report["n_ctx"],
+        counted(number(&report["bytes_per_token"]), "byte"),
+        counted(number(&report["bytes_per_block"]), "byte"),
+        counted(number(&report["block_tokens"]), "position"),
+        counted(number(&report["n_ctx"]), "position").with("takes", "take"),
         bytes(&report["bytes_at_n_ctx"])
     )?;
     writeln!(
@@ -139,28 +140,26 @@ fn table(out: &mut dyn Write, name: &str, report: &Value) -> Result<()> {
 }
 
 fn group_line(group: &Value) -> String {
-    let layers = match rows(&group["layers"]).count() {
-        1 => "1 layer".to_owned(),
-        count => format!("{count} layers"),
-    };
+    let layers = counted(rows(&group["layers"]).count(), "layer");
     let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
+    let heads = counted(number(&group["kv_heads"]), "head");
     let heads = match (&group["k_dim"], &group["v_dim"]) {
-        (k_dim, v_dim) if k_dim == v_dim => format!("{} heads of {k_dim}", group["kv_heads"]),
-        (k_dim, v_dim) => format!("{} heads of {k_dim} (K) and {v_dim} (V)", group["kv_heads"]),
+        (k_dim, v_dim) if k_dim == v_dim => format!("{heads} of {k_dim}"),
+        (k_dim, v_dim) => format!("{heads} of {k_dim} (K) and {v_dim} (V)"),
     };
     let window = group["window"].as_u64().map_or_else(String::new, |window| format!(", window of {window}"));
     format!(
-        "{layers}, {heads}, K {}, V {}, {}{window}: {} bytes a token",
+        "{layers}, {heads}, K {}, V {}, {}{window}: {} a token",
         text("k_format"),
         text("v_format"),
         text("layout"),
-        group["bytes_per_token"]
+        counted(number(&group["bytes_per_token"]), "byte")
     )
 }
 
 /// The arrangements, a line for each.
 fn comparison(out: &mut dyn Write, report: &Value) -> Result<()> {
-    let n_ctx = format!("{} positions", report["n_ctx"]);
+    let n_ctx = counted(number(&report["n_ctx"]), "position").to_string();
     writeln!(out, "\n{:42} {:>22} {n_ctx:>24}", "granules that one sequence commits", "1 position")?;
     for row in rows(&report["compared"]) {
         let blocks = row["block_tokens"].as_u64().map_or_else(String::new, |tokens| format!(" of {tokens}"));
@@ -180,5 +179,9 @@ fn rows(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn bytes(value: &Value) -> String {
-    output::bytes(value.as_u64().unwrap_or_default())
+    output::bytes(number(value))
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use minfer::ModelFile;
 use minfer::models::ModelOptions;
+use minfer::tensor::counted;
 use minfer_hub::{CATALOG, CacheDir, CachedModel, PullTarget};
 use serde_json::{Value, json};
 
@@ -85,8 +86,10 @@ fn damage(model: &CachedModel) -> Option<String> {
     let differs = model.bytes != entry.bytes;
     differs.then(|| {
         format!(
-            "it has {} bytes and not {}: it is damaged; pull `{}` again",
-            model.bytes, entry.bytes, entry.name
+            "it has {} and not {}: it is damaged; pull `{}` again",
+            counted(model.bytes, "byte"),
+            entry.bytes,
+            entry.name
         )
     })
 }
@@ -103,7 +106,7 @@ fn line(group: &str, row: &Value) -> String {
     let rest = match group {
         "models" => match row["files"].as_array().map_or(1, Vec::len) {
             1 => text("path").to_owned(),
-            count => format!("{} and {} more files", text("path"), count - 1),
+            count => format!("{} and {}", text("path"), counted(count - 1, "more file")),
         },
         "unfinished" if row["running"] == true => "(being pulled by another process)".to_owned(),
         "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),

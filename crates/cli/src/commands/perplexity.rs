@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use minfer::ContextLength;
+use minfer::tensor::counted;
 use minfer::text::EncodeOptions;
 use serde_json::json;
 
@@ -27,9 +28,9 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let window = args.window as usize;
     if ids.len() < window {
         bail!(
-            "{} has {} tokens, and a window needs {window}: give a longer text or a smaller --window",
+            "{} has {}, and a window needs {window}: give a longer text or a smaller --window",
             args.file.display(),
-            ids.len()
+            counted(ids.len(), "token")
         );
     }
     let windows: Vec<_> = ids.chunks_exact(window).collect();
@@ -47,7 +48,8 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
             Ok(())
         })?;
         if output::stderr_is_terminal() {
-            output::note(&format!("{} of {} windows: {:.4}", index + 1, windows.len(), mean(&losses).exp()));
+            let all = counted(windows.len(), "window");
+            output::note(&format!("{} of {all}: {:.4}", index + 1, mean(&losses).exp()));
         }
     }
     output::line(&report(args, &losses, windows.len()))
@@ -61,7 +63,9 @@ fn report(args: &PerplexityArgs, losses: &[f64], windows: usize) -> String {
         row.to_string()
     } else {
         format!(
-            "perplexity {perplexity:.4} (loss {mean:.5} over {count} tokens in {windows} windows of {window})"
+            "perplexity {perplexity:.4} (loss {mean:.5} over {} in {} of {window})",
+            counted(count, "token"),
+            counted(windows, "window")
         )
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{ContextShift, Request};
+use minfer::tensor::counted;
 use minfer::text::{
     ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, Tokenizer, encode_chat,
 };
@@ -146,7 +147,12 @@ pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
 pub(super) fn check_length(tokenizer: &Tokenizer, n_ctx: u32, what: &str, text: &str) -> Result<()> {
     let (fewest, bytes) = (tokenizer.fewest_ids(text.trim().len()), text.len());
     if fewest > n_ctx as usize {
-        bail!("the {what} of {bytes} bytes has at least {fewest} tokens; the context has {n_ctx} positions");
+        bail!(
+            "the {what} of {} has at least {}; the context has {}",
+            counted(bytes, "byte"),
+            counted(fewest, "token"),
+            counted(n_ctx, "position")
+        );
     }
     Ok(())
 }

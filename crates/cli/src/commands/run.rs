@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use minfer::engine::{Engine, Request, RequestId, SessionId};
+use minfer::tensor::counted;
 use minfer::text::{EncodeOptions, Message};
 use minfer::{Loaded, Machine};
 use serde_json::json;
@@ -138,10 +139,10 @@ fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {
 fn introduce(args: &RunArgs, machine: &Machine, loaded: &Loaded) {
     if output::stderr_is_terminal() && !args.json {
         output::note(&format!(
-            "{}: {} positions, {} threads, {}",
+            "{}: {}, {}, {}",
             loaded.model.name,
-            loaded.n_ctx,
-            machine.threads(),
+            counted(loaded.n_ctx, "position"),
+            counted(machine.threads(), "thread"),
             machine.isa()
         ));
     }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use minfer::formats::gguf::{Array, File, Tensor, Value};
 use minfer::graph::{Graph, KvFormat, Program, dot, passes};
 use minfer::models::Model;
+use minfer::tensor::counted;
 use minfer::{LoadError, ModelFile};
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -61,10 +62,10 @@ fn print_head(out: &mut dyn Write, file: &ModelFile, model: &Result<Model, Strin
     writeln!(out, "{}", output::one_line(&file.path().to_string_lossy()))?;
     writeln!(
         out,
-        "  GGUF version {}, {}, {} tensors",
+        "  GGUF version {}, {}, {}",
         gguf.version(),
         output::bytes(gguf.total_bytes()),
-        gguf.tensors().len()
+        counted(gguf.tensors().len(), "tensor")
     )?;
     print_parts(out, file)?;
     match model {
@@ -82,7 +83,8 @@ fn print_parts(out: &mut dyn Write, file: &ModelFile) -> Result<()> {
     for part in parts.iter().filter(|_| parts.len() > 1) {
         let path = part.path().unwrap_or(file.path());
         let name = output::one_line(&path.file_name().unwrap_or_default().to_string_lossy());
-        writeln!(out, "  part {name}: {}, {} tensors", output::bytes(part.total_bytes()), part.n_tensors())?;
+        let (bytes, tensors) = (output::bytes(part.total_bytes()), counted(part.n_tensors(), "tensor"));
+        writeln!(out, "  part {name}: {bytes}, {tensors}")?;
     }
     Ok(())
 }
@@ -90,14 +92,19 @@ fn print_parts(out: &mut dyn Write, file: &ModelFile) -> Result<()> {
 fn print_model(out: &mut dyn Write, file: &ModelFile, model: &Model) -> Result<()> {
     let numbers = &model.hyperparams;
     let name = output::one_line(&model.name);
-    writeln!(out, "  {name}: family {}, {} parameters", model.family.architecture, model.parameters)?;
     writeln!(
         out,
-        "  {} layers, width {}, {} heads, {} KV heads, feed-forward {}, vocabulary {}, context {}",
-        numbers.n_layers,
+        "  {name}: family {}, {}",
+        model.family.architecture,
+        counted(model.parameters, "parameter")
+    )?;
+    writeln!(
+        out,
+        "  {}, width {}, {}, {}, feed-forward {}, vocabulary {}, context {}",
+        counted(numbers.n_layers, "layer"),
         numbers.width,
-        numbers.heads,
-        numbers.kv_heads,
+        counted(numbers.heads, "head"),
+        counted(numbers.kv_heads, "KV head"),
         numbers.feed_forward,
         numbers.vocab,
         numbers.context_length
@@ -215,7 +222,11 @@ fn brief(value: &Value<'_>) -> String {
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(TEXT_SHOWN).collect();
     let rest = text.chars().count() - short.chars().count();
-    if rest == 0 { format!("{short:?}") } else { format!("{short:?} and {rest} characters more") }
+    if rest == 0 {
+        format!("{short:?}")
+    } else {
+        format!("{short:?} and {} more", counted(rest, "character"))
+    }
 }
 
 fn brief_array(array: &Array<'_>) -> String {

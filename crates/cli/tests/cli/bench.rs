@@ -27,7 +27,7 @@ fn rows_as_json_csv_and_markdown() {
     let columns: Vec<_> = csv.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(columns, vec![rows[0].as_object().map_or(0, serde_json::Map::len); 7]);
     let table = run("md").stdout();
-    has(&table, &["tiny.gguf: 1 threads", "| test | depth | tokens/s | of limit |", "| tg4 | 8 |"]);
+    has(&table, &["tiny.gguf: 1 thread,", "| test | depth | tokens/s | of limit |", "| tg4 | 8 |"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod logprobs;
 mod memory;
 mod perplexity;
 mod place;
+mod plurals;
 mod progress;
 mod real;
 mod run;

@@ -1,6 +1,7 @@
 //! Why an operation did not happen.
 
 use minfer_graph::BackendError;
+use minfer_tensor::counted;
 
 /// Why the store could not do what was asked. Nothing has changed then, but that cached blocks may have gone.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -37,7 +38,7 @@ pub enum StoreError {
         source: BackendError,
     },
     /// The sequence has fewer tokens than it is to be cut to.
-    #[error("KV sequence {sequence} has {length} tokens and cannot be cut to {wanted}")]
+    #[error("KV sequence {sequence} has {} and cannot be cut to {wanted}", counted(*length, "token"))]
     TooShort {
         /// The sequence.
         sequence: u64,
@@ -47,7 +48,7 @@ pub enum StoreError {
         wanted: u32,
     },
     /// Tokens to be removed that the sequence does not have.
-    #[error("KV sequence {sequence} has {length} tokens: {from}..{to} cannot be removed")]
+    #[error("KV sequence {sequence} has {}: {from}..{to} cannot be removed", counted(*length, "token"))]
     NoSuchTokens {
         /// The sequence.
         sequence: u64,

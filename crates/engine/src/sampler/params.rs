@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use minfer_tensor::counted;
+
 /// How tokens are chosen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
@@ -162,7 +164,7 @@ pub enum ParamError {
         range: &'static str,
     },
     /// A bias for a token that the model does not have.
-    #[error("`logit_bias` names token {id}, which is outside the vocabulary of {vocab} tokens")]
+    #[error("`logit_bias` names token {id}, which is outside the vocabulary of {}", counted(*vocab, "token"))]
     BiasToken {
         /// The token.
         id: u32,

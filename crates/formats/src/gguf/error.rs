@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use minfer_tensor::DType;
+use minfer_tensor::{DType, counted};
 
 use super::limits::{MAX_ALIGNMENT, MAX_ARRAY_DEPTH, MAX_DIMS, MIN_ALIGNMENT};
 
@@ -65,7 +65,11 @@ pub enum Cause {
         found: u32,
     },
     /// The file ends inside a field.
-    #[error("the file is cut short: {wanted} bytes are needed here and {left} are left")]
+    #[error(
+        "the file is cut short: {} needed here and {left} {} left",
+        counted(*wanted, "byte").with("is", "are"),
+        if *left == 1 { "is" } else { "are" }
+    )]
     Truncated {
         /// Bytes that the field takes.
         wanted: u64,
@@ -92,7 +96,12 @@ pub enum Cause {
         limit: u64,
     },
     /// A count is larger than the rest of the file could hold.
-    #[error("states {count} {what}, and the {left} bytes left hold at most {}", left / min_bytes)]
+    #[error(
+        "states {count} {what}, and the {} left {} at most {}",
+        counted(*left, "byte"),
+        if *left == 1 { "holds" } else { "hold" },
+        left / min_bytes
+    )]
     Count {
         /// What is counted.
         what: &'static str,
@@ -166,7 +175,7 @@ pub enum Cause {
         found: u64,
     },
     /// A tensor has too many dimensions.
-    #[error("has {found} dimensions; at most {MAX_DIMS} are allowed")]
+    #[error("has {}; at most {MAX_DIMS} are allowed", counted(*found, "dimension"))]
     TooManyDims {
         /// The stated count.
         found: u32,
@@ -196,7 +205,7 @@ pub enum Cause {
         name: &'static str,
     },
     /// The first dimension is not a whole number of blocks.
-    #[error("a row of {elements} elements is not a whole number of {name} blocks of {block_len}")]
+    #[error("a row of {} is not a whole number of {name} blocks of {block_len}", counted(*elements, "element"))]
     PartialBlock {
         /// Name of the type.
         name: &'static str,
@@ -215,7 +224,10 @@ pub enum Cause {
     },
     /// A tensor's bytes are not all in the file.
     #[error(
-        "its {bytes} bytes at data offset {offset} pass the end of the file, whose data section has {available} bytes"
+        "its {} at data offset {offset} {} the end of the file, whose data section has {}",
+        counted(*bytes, "byte"),
+        if *bytes == 1 { "passes" } else { "pass" },
+        counted(*available, "byte")
     )]
     PastEnd {
         /// Offset in the data section.
@@ -284,7 +296,7 @@ pub enum Cause {
         first: String,
     },
     /// The parts have not the number of tensors that they state.
-    #[error("states {stated} tensors in all parts together, and they have {found}")]
+    #[error("states {} in all parts together, and they have {found}", counted(*stated, "tensor"))]
     SplitTensors {
         /// The stated number.
         stated: u64,

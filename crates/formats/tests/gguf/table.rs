@@ -340,9 +340,9 @@ fn shapes() -> Vec<Case> {
         (
             "row-1-of-iq2_xs",
             one_tensor("some.weight", &[1], kind::IQ2_XS, 0, 1024),
-            &["1 elements", "IQ2_XS", "256"],
+            &["1 element ", "IQ2_XS", "256"],
         ),
-        ("scalar-of-q4_0", one_tensor("some.weight", &[], kind::Q4_0, 0, 64), &["1 elements", "Q4_0"]),
+        ("scalar-of-q4_0", one_tensor("some.weight", &[], kind::Q4_0, 0, 64), &["1 element ", "Q4_0"]),
     ]
 }
 

@@ -1,5 +1,7 @@
 //! Windows, rotated layers, scale and soft cap of attention.
 
+use minfer_tensor::counted;
+
 use super::{Hyperparams, Keys, RopeHyperparams};
 use crate::ModelError;
 
@@ -92,7 +94,7 @@ impl Keys<'_> {
         let key = "attention.sliding_window_pattern";
         if let Some(layers) = self.metadata.bool_list(&self.name(key))? {
             if layers.len() != n_layers as usize {
-                let wanted = format!("one truth value for each of {n_layers} layers");
+                let wanted = format!("one truth value for each of {}", counted(n_layers, "layer"));
                 return Err(self.bad(key, format!("a list of {}", layers.len()), &wanted));
             }
             return Ok(Some(LayerSet::Listed(layers)));

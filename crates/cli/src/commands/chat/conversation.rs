@@ -7,6 +7,7 @@ use anyhow::{Result, anyhow, bail};
 use minfer::Loaded;
 use minfer::engine::event::{FinishReason, Finished, Usage};
 use minfer::engine::{Engine, EngineError, EngineStats, Request, SessionId};
+use minfer::tensor::counted;
 use minfer::text::{ChatTemplate, Message, Tokenizer};
 use serde_json::{Value, json};
 
@@ -164,9 +165,9 @@ impl<'a> Conversation<'a> {
             return;
         }
         output::note(&format!(
-            "note: the answer ends here because the context of {} tokens is full: -c N gives a larger one, --context-shift \
+            "note: the answer ends here because the context of {} is full: -c N gives a larger one, --context-shift \
              forgets the oldest part, /clear begins anew",
-            self.n_ctx
+            counted(self.n_ctx, "token")
         ));
     }
 
@@ -287,14 +288,14 @@ impl<'a> Conversation<'a> {
         let known = self.engine.session(self.session).unwrap_or_default();
         let stats = self.engine.stats();
         format!(
-            "{} messages, {} tokens: {} in the cache, {} forgotten; KV cache {} of {}; {} tokens fed, {} reused",
-            self.messages.len(),
-            known.tokens.len(),
+            "{}, {}: {} in the cache, {} forgotten; KV cache {} of {}; {} fed, {} reused",
+            counted(self.messages.len(), "message"),
+            counted(known.tokens.len(), "token"),
             known.rows,
             known.removed,
             output::bytes(stats.kv_committed_bytes),
             output::bytes(stats.kv_reserved_bytes),
-            stats.tokens_fed,
+            counted(stats.tokens_fed, "token"),
             stats.reused_tokens,
         )
     }

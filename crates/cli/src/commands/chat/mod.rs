@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use minfer::tensor::counted;
 
 use super::facts::Facts;
 use super::prompt;
@@ -36,10 +37,10 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let mut lines = Lines::new()?;
     if lines.is_terminal() {
         output::note(&format!(
-            "{}: {} positions, {} threads, {}; /help lists commands",
+            "{}: {}, {}, {}; /help lists commands",
             loaded.model.name,
-            loaded.n_ctx,
-            machine.threads(),
+            counted(loaded.n_ctx, "position"),
+            counted(machine.threads(), "thread"),
             machine.isa()
         ));
     }

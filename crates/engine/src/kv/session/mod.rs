@@ -23,6 +23,7 @@ use std::path::PathBuf;
 
 use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
+use minfer_tensor::counted;
 
 pub use file::SessionFile;
 pub use save::{RowSource, check_target, save};
@@ -144,7 +145,7 @@ pub enum SessionError {
         found: u32,
     },
     /// The file ends too early.
-    #[error("it is truncated: {found} bytes of {expected}")]
+    #[error("it is truncated: {} of {expected}", counted(*found, "byte"))]
     Truncated {
         /// Its length.
         found: u64,
@@ -152,7 +153,7 @@ pub enum SessionError {
         expected: u64,
     },
     /// The file goes on after its end.
-    #[error("{0} bytes follow its end")]
+    #[error("{} its end", counted(*.0, "byte").with("follows", "follow"))]
     Trailing(u64),
     /// A sum does not match.
     #[error("it is damaged: the sum over {part} does not match")]
@@ -181,7 +182,7 @@ pub enum SessionError {
     #[error("its layers are not those of this model")]
     Shape,
     /// A sequence that does not fit.
-    #[error("it holds {length} positions, the context has {n_ctx}")]
+    #[error("it holds {}, the context has {n_ctx}", counted(*length, "position"))]
     TooLong {
         /// Rows of the sequence.
         length: u32,
