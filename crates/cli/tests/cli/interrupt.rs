@@ -2,27 +2,58 @@
 #![cfg(target_os = "linux")]
 
 use std::io::{Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use minfer_testkit::synthetic::Family;
 
-use crate::place::Place;
+use crate::place::{Place, Run};
 
 /// A context far longer than the tiny models' own, so that one forward can take as long as a test needs.
 const STRETCH: [&str; 6] = ["-c", "65536", "--rope-scaling", "linear", "--rope-scale", "128"];
 /// Far less than what the interrupted work takes, far more than an end at once takes on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-fn start(place: &Place, words: &[&str]) -> Child {
-    let mut run = place.minfer(words);
-    let command = run.command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("started")
+/// A program that ends with the test at the latest.
+struct Started(Option<Child>);
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        self.0.as_ref().expect("not waited for")
+    }
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        self.0.as_mut().expect("not waited for")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn started(mut run: Run, stdin: Stdio) -> Started {
+    let command = run.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Started(Some(command.spawn().expect("started")))
+}
+
+fn start(place: &Place, words: &[&str]) -> Started {
+    started(place.minfer(words), Stdio::null())
 }
 
 /// A `run` whose one forward takes minutes, with the signal handlers in place.
-fn deep_in_a_forward(place: &Place, flags: &[&str]) -> Child {
+fn deep_in_a_forward(place: &Place, flags: &[&str]) -> Started {
     place.write("long.txt", "abc def ".repeat(8000));
     let words = ["run", "tiny.gguf", "-f", "long.txt", "--raw", "-b", "65536", "--json", "--isa", "scalar"];
     let child = start(place, &[&words[..], &STRETCH, flags].concat());
@@ -49,10 +80,19 @@ fn signal(child: &Child, name: &str) {
 }
 
 /// What is left of a process that must end soon.
-fn ended(child: Child) -> Output {
-    let start = Instant::now();
+fn ended(mut child: Started) -> Output {
+    let child = child.0.take().expect("not waited for");
+    let (id, start) = (child.id(), Instant::now());
+    let (done, end) = channel::<()>();
+    let killer = std::thread::spawn(move || {
+        if end.recv_timeout(SOON) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+        }
+    });
     let output = child.wait_with_output().expect("waited for");
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    drop(done);
+    killer.join().expect("no panic");
+    assert!(start.elapsed() < SOON, "it went on for {:?}", start.elapsed());
     output
 }
 
@@ -194,10 +234,8 @@ const CHAT: [&str; 8] = [
     "-n",
 ];
 
-fn open_chat(place: &Place, flags: &[&str]) -> (Child, ChildStdin) {
-    let mut run = place.minfer(&[&CHAT, flags].concat());
-    let command = run.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("started");
+fn open_chat(place: &Place, flags: &[&str]) -> (Started, ChildStdin) {
+    let mut child = started(place.minfer(&[&CHAT, flags].concat()), Stdio::piped());
     let stdin = child.stdin.take().expect("piped");
     (child, stdin)
 }
@@ -226,14 +264,8 @@ fn nohup_keeps_a_conversation_when_its_terminal_goes() {
         "trap '' HUP; exec \"$0\" {} 4",
         CHAT.join(" ").replace("{{ messages[-1].content }}", "chatml")
     );
-    let mut run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
-    let mut child = run
-        .command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
+    let run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
+    let mut child = started(run, Stdio::piped());
     let mut stdin = child.stdin.take().expect("piped");
     stdin.write_all(b"one\n").expect("written");
     child.stdout.as_mut().expect("piped").read_exact(&mut [0]).expect("an answer");

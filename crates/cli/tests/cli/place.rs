@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+#[cfg(target_os = "linux")]
+use std::sync::Arc;
 
 use minfer_testkit::synthetic::{self, Family};
 use serde_json::Value;
@@ -44,6 +46,8 @@ impl Place {
 
     /// Another program in the same surroundings.
     pub(crate) fn program(&self, program: &str) -> Run {
+        #[cfg(target_os = "linux")]
+        restore_signals();
         let mut command = Command::new(program);
         command.current_dir(self.folder.path());
         for (name, _) in std::env::vars_os() {
@@ -54,6 +58,24 @@ impl Place {
         command.env("MINFER_MODELS", self.path("models")).env("COLUMNS", "100").env("NO_COLOR", "1");
         Run { command, stdin: Vec::new() }
     }
+}
+
+/// Sees to it that programs end on the signals that this process was told to ignore, as one in the background of a shell or
+/// under `nohup` is. A program inherits what its parent ignores, but not what it handles.
+#[cfg(target_os = "linux")]
+fn restore_signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let text = std::fs::read_to_string("/proc/self/status").expect("a process");
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("a mask").trim();
+        let ignored = u64::from_str_radix(mask, 16).expect("hexadecimal");
+        for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+            if ignored & 1 << (signal - 1) != 0 {
+                signal_hook::flag::register(signal, Arc::default()).expect("a handler");
+            }
+        }
+    });
 }
 
 /// A command line that is about to run.
