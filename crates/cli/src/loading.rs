@@ -7,7 +7,8 @@ use minfer::graph::KvFormat;
 use minfer::tensor::counted;
 use minfer::text::Tokenizer;
 use minfer::{
-    ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions, ModelFile,
+    ContextBound, ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions,
+    MemoryBound, ModelFile,
 };
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
@@ -163,16 +164,8 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
             options.kv.k_format
         ));
     }
-    if loaded.n_ctx < loaded.wanted_n_ctx {
-        let (allows, larger) = match loaded.bounded_by_kv_memory {
-            true => ("--kv-memory", "--kv-memory"),
-            false => ("memory", "--memory-limit"),
-        };
-        output::note(&format!(
-            "note: {allows} allows a context of {}, not {}; a smaller --cache-type or a larger {larger} gives more",
-            counted(loaded.n_ctx, "position"),
-            loaded.wanted_n_ctx
-        ));
+    if let Some(bound) = loaded.context_bound {
+        output::note(&context_note(&loaded, bound, options.kv));
     }
     if let [first, ..] = loaded.model.unused.as_slice() {
         output::note(&format!(
@@ -181,4 +174,26 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
         ));
     }
     Ok((machine, loaded))
+}
+
+/// Says why the context is shorter than it could be, and what gives more.
+fn context_note(loaded: &Loaded, bound: ContextBound, kv: KvOptions) -> String {
+    let (allows, larger) = match bound {
+        ContextBound::KvMemory => ("--kv-memory allows", Some("a larger --kv-memory")),
+        ContextBound::Memory(MemoryBound::Limit) => {
+            ("--memory-limit allows", Some("a larger --memory-limit"))
+        }
+        ContextBound::Memory(MemoryBound::Free) => ("the memory that is free allows", None),
+        ContextBound::Memory(MemoryBound::Addresses(_)) => {
+            ("the limit of addresses (ulimit -v) allows", Some("a larger limit"))
+        }
+    };
+    let smaller = kv.smaller(&loaded.model).first().map(|format| format!("--cache-type {format}"));
+    let more: Vec<&str> = smaller.as_deref().into_iter().chain(larger).collect();
+    let more = if more.is_empty() { String::new() } else { format!("; {} gives more", more.join(" or ")) };
+    format!(
+        "note: {allows} a context of {}, not {}{more}",
+        counted(loaded.n_ctx, "position"),
+        loaded.wanted_n_ctx
+    )
 }

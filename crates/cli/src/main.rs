@@ -17,6 +17,7 @@ use minfer_hub::HubError;
 fn main() -> ExitCode {
     output::report_panics_in_one_line();
     signals::let_full_files_be_errors();
+    minfer::spare_addresses();
     std::panic::catch_unwind(work).unwrap_or(ExitCode::from(output::FAILED))
 }
 

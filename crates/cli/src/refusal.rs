@@ -12,11 +12,12 @@ use minfer_hub::HubError;
 use crate::output;
 
 /// Fields, which the library's messages name in backticks, and the flags that set them.
-const FLAGS: [(&str, &str); 30] = [
+const FLAGS: [(&str, &str); 31] = [
     ("n_ctx", "--n-ctx (-c)"),
     ("n_batch", "--n-batch (-b)"),
     ("kv", "--cache-type"),
     ("kv_memory", "--kv-memory"),
+    ("threads", "--threads (-t)"),
     ("memory_limit", "--memory-limit"),
     ("context_shift", "--context-shift"),
     ("tokenizer_pre", "--tokenizer-pre"),

@@ -95,7 +95,6 @@ fn exit_code(signal: usize) -> u8 {
 
 #[cfg(unix)]
 mod system {
-    use std::sync::mpsc::channel;
     use std::sync::{Mutex, PoisonError};
 
     use signal_hook::consts::{SIGHUP, SIGQUIT, SIGXFSZ};
@@ -104,6 +103,9 @@ mod system {
 
     use super::*;
     use crate::waiting;
+
+    /// Of the thread that hears of signals, which does little itself.
+    const STACK_BYTES: usize = 128 << 10;
 
     /// Of the thread that hears of signals, once there is one.
     static WATCH: Mutex<Option<Handle>> = Mutex::new(None);
@@ -134,16 +136,11 @@ mod system {
 
     /// Starts the thread that hears of signals. It is there before the first signal can reach it.
     fn start() -> io::Result<Handle> {
-        let (ready, wait) = channel();
-        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let mut signals = match Signals::new([0; 0]) {
-                Ok(signals) => signals,
-                Err(error) => return drop(ready.send(Err(error))),
-            };
-            let _ = ready.send(Ok(signals.handle()));
-            signals.forever().for_each(heard);
-        })?;
-        wait.recv().map_err(io::Error::other)?
+        let mut signals = Signals::new([0; 0])?;
+        let handle = signals.handle();
+        let thread = std::thread::Builder::new().name("signals".to_owned()).stack_size(STACK_BYTES);
+        thread.spawn(move || signals.forever().for_each(heard))?;
+        Ok(handle)
     }
 
     fn heard(signal: i32) {

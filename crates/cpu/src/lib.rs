@@ -22,4 +22,4 @@ pub use arch::{Isa, IsaError};
 pub use backend::{CpuBackend, packed_memory};
 pub use memory::MemoryError;
 pub use pack::PackError;
-pub use threads::Pool;
+pub use threads::{Pool, share_allocator_arena};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use minfer_tensor::counted;
 
-use crate::memory::address_room;
+use crate::memory::AddressLimit;
 use crate::{MemoryError, available_memory};
 
 /// What memory is for.
@@ -60,6 +60,11 @@ impl HeldMemory {
         self.bytes[what as usize]
     }
 
+    /// Of all, those whose memory the system has not yet been asked for, or not for all of it.
+    pub(crate) fn promised(&self) -> u64 {
+        self.promised
+    }
+
     /// Bytes of all uses.
     pub fn total(&self) -> u64 {
         self.bytes.iter().sum()
@@ -74,14 +79,14 @@ pub enum MemoryBound {
     /// What the operating system says is free.
     Free,
     /// What the process's limit of addresses leaves.
-    Addresses,
+    Addresses(AddressLimit),
 }
 
 /// Why memory was not leased. Nothing has changed then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// More than there is.
-    #[error("{what} would take {}; {held} of {} are in use or promised", counted(*needed, "byte"), bound_text(*bound, *most))]
+    #[error("{what} would take {}; {}", counted(*needed, "byte"), bound_text(*bound, *held, *most))]
     Exceeded {
         /// What the memory was for.
         what: MemoryUse,
@@ -99,33 +104,41 @@ pub enum BudgetError {
     Unknown(#[from] MemoryError),
 }
 
-fn bound_text(bound: MemoryBound, most: u64) -> String {
+fn bound_text(bound: MemoryBound, held: u64, most: u64) -> String {
     let bytes = counted(most, "byte");
     match bound {
-        MemoryBound::Limit => format!("the {bytes} that `memory_limit` allows"),
-        MemoryBound::Free => format!("the {} free", bytes.with("that is", "that are")),
-        MemoryBound::Addresses => format!("the {bytes} that the limit of addresses (ulimit -v) leaves"),
+        MemoryBound::Limit => {
+            format!("{held} of the {bytes} that `memory_limit` allows are in use or promised")
+        }
+        MemoryBound::Free => {
+            format!("{held} of the {} free are in use or promised", bytes.with("that is", "that are"))
+        }
+        MemoryBound::Addresses(AddressLimit { limit, mapped, kept }) => format!(
+            "of the {limit} bytes of addresses that the limit of this process (ulimit -v) allows, {mapped} are in use, {kept} are \
+             kept for stacks and {held} are promised, which leaves {}",
+            most.saturating_sub(held)
+        ),
     }
 }
 
 /// How a budget learns what is free.
 type FreeMemory = dyn Fn() -> Result<u64, MemoryError> + Send + Sync;
 
-/// How a budget learns what addresses are left where they are limited.
-type FreeAddresses = fn() -> Option<u64>;
+/// How a budget learns of a limit of addresses.
+type Addresses = fn() -> Option<AddressLimit>;
 
 /// The account of a machine's memory, shared by everything that is loaded on it.
 pub struct MemoryBudget {
     limit: Option<u64>,
     free: Box<FreeMemory>,
-    addresses: FreeAddresses,
+    addresses: Addresses,
     held: Mutex<HeldMemory>,
 }
 
 impl MemoryBudget {
     /// A budget of `limit` bytes, or of what is free at each request where that is less.
     pub fn new(limit: Option<u64>) -> Arc<MemoryBudget> {
-        MemoryBudget::with_queries(limit, available_memory, address_room)
+        MemoryBudget::with_queries(limit, available_memory, AddressLimit::of_process)
     }
 
     /// As [`new`](Self::new), asking `free` for the bytes that are free.
@@ -139,7 +152,7 @@ impl MemoryBudget {
     fn with_queries(
         limit: Option<u64>,
         free: impl Fn() -> Result<u64, MemoryError> + Send + Sync + 'static,
-        addresses: FreeAddresses,
+        addresses: Addresses,
     ) -> Arc<MemoryBudget> {
         Arc::new(MemoryBudget { limit, free: Box::new(free), addresses, held: Mutex::default() })
     }
@@ -159,9 +172,22 @@ impl MemoryBudget {
     /// # Errors
     /// There is no limit, and the operating system does not tell what is free.
     pub fn room(&self) -> Result<u64, BudgetError> {
-        let bounds = self.bounds(&self.held())?;
-        let left = bounds.iter().flatten().map(|bound| bound.most.saturating_sub(bound.held));
-        Ok(left.min().expect("a budget has a bound"))
+        Ok(self.tightest()?.0)
+    }
+
+    /// Bytes that can be leased now, and whose number that is.
+    ///
+    /// # Errors
+    /// As [`room`](Self::room).
+    pub fn tightest(&self) -> Result<(u64, MemoryBound), BudgetError> {
+        let rooms = self.rooms()?;
+        Ok(rooms.into_iter().min_by_key(|&(room, _)| room).expect("a budget has a bound"))
+    }
+
+    /// Bytes that each bound leaves to be leased now.
+    pub(crate) fn rooms(&self) -> Result<Vec<(u64, MemoryBound)>, BudgetError> {
+        let bounds = self.bounds(&self.held())?.into_iter().flatten();
+        Ok(bounds.map(|bound| (bound.most.saturating_sub(bound.held), bound.bound)).collect())
     }
 
     /// Leases all of these or none.
@@ -199,9 +225,11 @@ impl MemoryBudget {
             Err(_) if limit.is_some() => None,
             Err(error) => return Err(error),
         };
-        let addresses = (self.addresses)();
-        let addresses =
-            addresses.map(|most| Bound { most, held: held.promised, bound: MemoryBound::Addresses });
+        let addresses = (self.addresses)().map(|found| Bound {
+            most: found.room(),
+            held: held.promised,
+            bound: MemoryBound::Addresses(found),
+        });
         Ok([limit, free, addresses])
     }
 
@@ -333,12 +361,16 @@ mod tests {
 
     #[test]
     fn a_limit_of_addresses_bounds_as_free_memory_does() {
-        let budget = MemoryBudget::with_queries(Some(90), || Ok(100), || Some(50));
+        let found = || Some(AddressLimit { limit: 1000, mapped: 200, kept: 750 });
+        let budget = MemoryBudget::with_queries(Some(90), || Ok(100), found);
         let weights = budget.lease(&[(Weights, 40)]).unwrap();
-        assert_eq!(budget.room(), Ok(10));
+        assert_eq!(budget.tightest(), Ok((10, MemoryBound::Addresses(found().unwrap()))));
         let refused = budget.lease(&[(Kv, 11)]).unwrap_err().to_string();
-        let left = "40 of the 50 bytes that the limit of addresses (ulimit -v) leaves are in use or promised";
-        assert_eq!(refused, format!("the KV cache would take 11 bytes; {left}"));
+        assert_eq!(
+            refused,
+            "the KV cache would take 11 bytes; of the 1000 bytes of addresses that the limit of this process (ulimit -v) allows, \
+             200 are in use, 750 are kept for stacks and 40 are promised, which leaves 10"
+        );
         drop(weights);
     }
 

@@ -95,8 +95,7 @@ pub enum LoadError {
     },
     /// The KV cache of one sequence is larger than it may be. Nothing was taken.
     #[error(
-        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}; try a smaller `n_ctx` or `kv`, or a \
-         larger `kv_memory`",
+        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}{advice}",
         counted(*n_ctx, "position").with("takes", "take"),
         counted(*needed, "byte")
     )]
@@ -107,6 +106,8 @@ pub enum LoadError {
         needed: u64,
         /// Bytes that the cache may take.
         allowed: u64,
+        /// What would help; empty, or a clause with its separator.
+        advice: String,
     },
     /// The instruction set is unknown or absent.
     #[error(transparent)]

@@ -19,6 +19,7 @@
 //! `examples/answer.rs` goes on from there to an answer.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod budget;
 mod error;
 mod file;
@@ -34,10 +35,10 @@ mod vocabulary;
 pub use budget::{BudgetError, HeldMemory, MemoryBound, MemoryBudget, MemoryLease, MemoryUse};
 pub use error::LoadError;
 pub use file::{ModelFile, TemplateChoice};
-pub use load::{ContextLength, Footprint, KvOptions, LoadOptions, Loaded};
+pub use load::{ContextBound, ContextLength, Footprint, KvOptions, LoadOptions, Loaded};
 pub use load_progress::LoadProgress;
 pub use machine::{Machine, MachineOptions};
-pub use memory::{MemoryError, available_memory, resident_memory};
+pub use memory::{AddressLimit, MemoryError, available_memory, resident_memory, spare_addresses};
 pub use traffic::WeightTraffic;
 
 pub use minfer_cpu as cpu;

@@ -8,9 +8,10 @@ use minfer_text::{ChatTemplate, TemplateError, Tokenizer};
 
 use crate::identity::identity;
 use crate::load_progress::{LoadProgress, Watched};
-use crate::room::{Needs, wanted_context};
+use crate::room::{Asked, wanted_context};
 use crate::{
-    LoadError, Machine, MemoryBudget, MemoryLease, MemoryUse, ModelFile, TemplateChoice, WeightTraffic,
+    LoadError, Machine, MemoryBound, MemoryBudget, MemoryLease, MemoryUse, ModelFile, TemplateChoice,
+    WeightTraffic,
 };
 
 /// How many positions a sequence may have.
@@ -46,6 +47,25 @@ impl Default for KvOptions {
             layout: KvLayout::LaneMajor,
             block_tokens: 64,
         }
+    }
+}
+
+impl KvOptions {
+    /// Formats in which rows of a model take fewer bytes, the largest first, but for those that are coarse for K.
+    pub fn smaller(&self, model: &Model) -> Vec<KvFormat> {
+        let bytes = |k_format, v_format| {
+            let spec = model.kv_spec(k_format, v_format, self.layout, self.block_tokens, 1).ok()?;
+            spec.validate().ok().map(|()| spec.bytes_per_token())
+        };
+        let own = bytes(self.k_format, self.v_format).unwrap_or(u64::MAX);
+        let mut formats: Vec<_> = KvFormat::ALL
+            .into_iter()
+            .filter(|format| format.better_for_keys().is_none())
+            .filter_map(|format| Some((bytes(format, format).filter(|&bytes| bytes < own)?, format)))
+            .collect();
+        formats.sort_by_key(|&(bytes, _)| std::cmp::Reverse(bytes));
+        formats.dedup_by_key(|&mut (bytes, _)| bytes);
+        formats.into_iter().map(|(_, format)| format).collect()
     }
 }
 
@@ -100,6 +120,15 @@ impl Default for LoadOptions {
     }
 }
 
+/// What bounds the positions of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContextBound {
+    /// The setting of that name.
+    KvMemory,
+    /// The memory of the machine.
+    Memory(MemoryBound),
+}
+
 /// A model ready to run.
 pub struct Loaded {
     /// The file as a model.
@@ -114,8 +143,8 @@ pub struct Loaded {
     pub n_ctx: u32,
     /// Positions that a sequence would have if memory did not bound them; at least `n_ctx`.
     pub wanted_n_ctx: u32,
-    /// Whether `kv_memory` is what bounds them.
-    pub bounded_by_kv_memory: bool,
+    /// What bounds them where they are fewer than wanted.
+    pub context_bound: Option<ContextBound>,
     /// Form of the KV cache.
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
@@ -155,9 +184,11 @@ impl Loaded {
         if let ContextLength::Fixed(asked) = options.n_ctx {
             model.set_context(asked);
         }
-        let needs = Needs::of(machine, &model, &kept, wanted_n_ctx, options)?;
-        let mut leases = needs.lease(machine)?;
-        let (n_ctx, bounded_by_kv_memory) = (needs.n_ctx, needs.is_bounded_by_kv_memory());
+        let asked = Asked { machine, model: &model, kept: &kept, wanted: wanted_n_ctx, options };
+        let needs = asked.needs()?;
+        let mut leases = asked.lease(&needs)?;
+        let n_ctx = needs.n_ctx;
+        let context_bound = (n_ctx < wanted_n_ctx).then_some(needs.bound);
         let kv = needs.prepared.kv_spec().clone();
         let (executor, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
@@ -187,7 +218,7 @@ impl Loaded {
             template_fault,
             n_ctx,
             wanted_n_ctx,
-            bounded_by_kv_memory,
+            context_bound,
             kv,
             executor,
             budget: Arc::clone(machine.budget()),
@@ -307,8 +338,9 @@ impl Footprint {
         check_shift(model, options)?;
         let kept = machine.backend().weight_bytes(&model.program);
         let wanted_n_ctx = wanted_context(model, options)?;
-        let needs = Needs::of(machine, model, &kept, wanted_n_ctx, options)?;
-        needs.check(machine)?;
+        let asked = Asked { machine, model, kept: &kept, wanted: wanted_n_ctx, options };
+        let needs = asked.needs()?;
+        asked.check(&needs)?;
         Ok(Footprint {
             n_ctx: needs.n_ctx,
             wanted_n_ctx,

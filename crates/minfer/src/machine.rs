@@ -36,6 +36,11 @@ impl Machine {
         Ok(Machine { isa, pool: Arc::new(pool), budget: MemoryBudget::new(options.memory_limit) })
     }
 
+    /// The same with another pool.
+    pub(crate) fn with_pool(&self, pool: Pool) -> Machine {
+        Machine { pool: Arc::new(pool), ..self.clone() }
+    }
+
     /// The instruction set in use.
     pub fn isa(&self) -> Isa {
         self.isa

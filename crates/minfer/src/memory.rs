@@ -34,12 +34,42 @@ pub fn available_memory() -> Result<u64, MemoryError> {
     Ok(machine.min(room.unwrap_or(u64::MAX)))
 }
 
-/// Bytes that can be leased below the process's limit of addresses (`ulimit -v`), with room for its stacks; `None` where there is
-/// no limit.
-pub(crate) fn address_room() -> Option<u64> {
-    let limit = address_limit(&fs::read_to_string("/proc/self/limits").ok()?)?;
-    let mapped = field_of("/proc/self/status", "VmSize:").ok()?;
-    Some(limit.saturating_sub(mapped).saturating_sub(OTHER_ADDRESSES))
+/// A limit of the process's addresses (`ulimit -v`), and what is gone of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressLimit {
+    /// Bytes of addresses that the process may have.
+    pub limit: u64,
+    /// Those that it has.
+    pub mapped: u64,
+    /// Those that are kept for stacks and the allocator.
+    pub kept: u64,
+}
+
+impl AddressLimit {
+    /// The limit of this process; `None` where there is none.
+    pub(crate) fn of_process() -> Option<AddressLimit> {
+        let limit = address_limit(&fs::read_to_string("/proc/self/limits").ok()?)?;
+        let mapped = field_of("/proc/self/status", "VmSize:").ok()?;
+        Some(AddressLimit { limit, mapped, kept: OTHER_ADDRESSES })
+    }
+
+    /// Bytes that can be leased.
+    pub fn room(&self) -> u64 {
+        self.limit.saturating_sub(self.mapped).saturating_sub(self.kept)
+    }
+
+    /// The least limit that leaves this many bytes to be leased, in the unit of `ulimit -v`, with a little for the allocator.
+    pub(crate) fn kibibytes_for(&self, bytes: u64) -> u64 {
+        (self.mapped.saturating_add(self.kept).saturating_add(bytes).saturating_add(4 << 20)).div_ceil(1024)
+    }
+}
+
+/// Where addresses are limited (`ulimit -v`), lets all threads of the process share what the allocator takes of them: by
+/// default each thread of the C library's takes 64 MiB. To be called before there are other threads.
+pub fn spare_addresses() {
+    if AddressLimit::of_process().is_some() {
+        minfer_cpu::share_allocator_arena();
+    }
 }
 
 /// The soft limit in the table of a process's limits.

@@ -6,9 +6,9 @@ use minfer_graph::{
 };
 use minfer_models::{LayerSet, Model, ModelOptions};
 
+use crate::advice;
 use crate::{
-    BudgetError, ContextLength, KvOptions, LoadError, LoadOptions, Machine, MemoryBound, MemoryLease,
-    MemoryUse,
+    ContextBound, ContextLength, KvOptions, LoadError, LoadOptions, Machine, MemoryLease, MemoryUse,
 };
 
 /// The most positions that any settings can ask for.
@@ -32,31 +32,51 @@ pub(crate) struct Needs {
     pub(crate) tokenizer: u64,
     pub(crate) workspace: u64,
     pub(crate) kv: u64,
-    n_batch: u32,
-    bounded_by_kv_memory: bool,
+    /// What bounds the positions where they are fewer than wanted.
+    pub(crate) bound: ContextBound,
 }
 
-impl Needs {
-    /// Resolves the context length against settings and memory. `kept` are the bytes that the backend keeps of each weight,
-    /// `wanted` comes from [`wanted_context`].
+/// What is asked of a machine's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) model: &'a Model,
+    /// Bytes that the backend keeps of each weight.
+    pub(crate) kept: &'a [u64],
+    /// From [`wanted_context`].
+    pub(crate) wanted: u32,
+    pub(crate) options: &'a LoadOptions,
+}
+
+impl Asked<'_> {
+    /// Resolves the context length against settings and memory.
     ///
     /// # Errors
-    /// The settings do not fit the model, or a context that was asked for is longer than `kv_memory` holds.
-    pub(crate) fn of(
-        machine: &Machine,
-        model: &Model,
-        kept: &[u64],
-        wanted: u32,
-        options: &LoadOptions,
-    ) -> Result<Needs, LoadError> {
+    /// The settings do not fit the model, or the shortest context that they allow is longer than `kv_memory` holds.
+    pub(crate) fn needs(&self) -> Result<Needs, LoadError> {
+        self.find().map_err(|error| match error {
+            LoadError::KvMemory { n_ctx, needed, allowed, .. } => {
+                LoadError::KvMemory { n_ctx, needed, allowed, advice: advice::of_kv_memory(self, needed) }
+            }
+            error => error,
+        })
+    }
+
+    /// As [`needs`](Self::needs), without advice.
+    pub(crate) fn find(&self) -> Result<Needs, LoadError> {
+        let Asked { machine, model, wanted, options, .. } = *self;
         let geometry = Geometry::of(machine, model, options)?;
-        let weights = kept.iter().sum();
+        let weights = self.kept.iter().sum();
         let tokenizer = TOKENIZER_BYTES + u64::from(model.hyperparams.vocab) * TOKENIZER_BYTES_A_TOKEN;
         let prepared = geometry.prepare(machine, model, wanted, u64::MAX, options)?;
         let angles = |n_ctx| angle_bytes(&model.program, n_ctx, options.n_slots);
         let workspace = prepared.workspace_bytes() + angles(wanted);
         let others = weights + tokenizer + workspace;
-        let room = machine.budget().room().map_err(|refused| memory(refused, ""))?.saturating_sub(others);
+        let (room, bound) = machine
+            .budget()
+            .tightest()
+            .map_err(|refused| LoadError::Memory { refused, advice: String::new() })?;
+        let room = room.saturating_sub(others);
         let allowed = options.kv_memory.unwrap_or(u64::MAX);
         let n_ctx = match options.n_ctx {
             ContextLength::Fixed(_) => wanted,
@@ -64,7 +84,7 @@ impl Needs {
         };
         let needed = geometry.bytes(n_ctx, 1)?;
         if needed > allowed {
-            return Err(LoadError::KvMemory { n_ctx, needed, allowed });
+            return Err(LoadError::KvMemory { n_ctx, needed, allowed, advice: String::new() });
         }
         // Several sequences share what there is; one of them always has room for its whole context.
         let kv = geometry.bytes(n_ctx, options.n_slots)?.min(allowed).min(room).max(needed);
@@ -74,19 +94,34 @@ impl Needs {
             geometry.prepare(machine, model, n_ctx, kv, options)?
         };
         let workspace = prepared.workspace_bytes() + angles(n_ctx);
-        let n_batch = step_tokens(options, wanted);
-        let bounded_by_kv_memory = allowed <= room;
-        Ok(Needs { n_ctx, prepared, weights, tokenizer, workspace, kv, n_batch, bounded_by_kv_memory })
+        let bound = if allowed <= room { ContextBound::KvMemory } else { ContextBound::Memory(bound) };
+        Ok(Needs { n_ctx, prepared, weights, tokenizer, workspace, kv, bound })
     }
 
+    /// Leases every part, in the order of [`MemoryUse::ALL`].
+    ///
+    /// # Errors
+    /// One does not fit; nothing is leased then.
+    pub(crate) fn lease(&self, needs: &Needs) -> Result<Vec<MemoryLease>, LoadError> {
+        self.machine.budget().lease(&needs.parts()).map_err(|refused| LoadError::Memory {
+            advice: advice::of_memory(self, needs, &refused),
+            refused,
+        })
+    }
+
+    /// Whether [`lease`](Self::lease) would succeed; nothing stays leased.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check(&self, needs: &Needs) -> Result<(), LoadError> {
+        self.lease(needs).map(drop)
+    }
+}
+
+impl Needs {
     /// Bytes of all together.
     pub(crate) fn total(&self) -> u64 {
         self.weights + self.tokenizer + self.workspace + self.kv
-    }
-
-    /// Whether `kv_memory` and not the memory of the machine is what bounds the cache.
-    pub(crate) fn is_bounded_by_kv_memory(&self) -> bool {
-        self.bounded_by_kv_memory
     }
 
     fn parts(&self) -> [(MemoryUse, u64); 4] {
@@ -97,56 +132,6 @@ impl Needs {
             (MemoryUse::Kv, self.kv),
         ]
     }
-
-    /// Leases every part, in the order of [`MemoryUse::ALL`].
-    ///
-    /// # Errors
-    /// One does not fit; nothing is leased then.
-    pub(crate) fn lease(&self, machine: &Machine) -> Result<Vec<MemoryLease>, LoadError> {
-        machine.budget().lease(&self.parts()).map_err(|refused| self.refusal(refused))
-    }
-
-    /// Whether [`lease`](Self::lease) would succeed; nothing stays leased.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn check(&self, machine: &Machine) -> Result<(), LoadError> {
-        self.lease(machine).map(drop)
-    }
-
-    fn refusal(&self, refused: BudgetError) -> LoadError {
-        let advice = match &refused {
-            BudgetError::Exceeded { what: MemoryUse::Workspace, .. } if self.n_batch > LITTLE => {
-                "a smaller `n_batch`"
-            }
-            BudgetError::Exceeded { what: MemoryUse::Kv, .. } => self.kv_advice(),
-            _ => "a smaller model",
-        };
-        memory(refused, advice)
-    }
-
-    fn kv_advice(&self) -> &'static str {
-        match (self.n_ctx > LITTLE, self.n_batch > LITTLE && self.workspace > self.kv / 4) {
-            (true, true) => "a smaller `n_ctx`, `n_batch` or `kv`",
-            (true, false) => "a smaller `n_ctx` or `kv`",
-            (false, true) => "a smaller `n_batch` or `kv`",
-            (false, false) => "a smaller `kv` or a smaller model",
-        }
-    }
-}
-
-/// Tokens of a forward, and positions of a context, that are little to ask for.
-const LITTLE: u32 = 64;
-
-fn memory(refused: BudgetError, advice: &str) -> LoadError {
-    let advice = match &refused {
-        BudgetError::Exceeded { bound: MemoryBound::Limit, .. } => {
-            format!("; try {advice}, or a larger `memory_limit`")
-        }
-        BudgetError::Exceeded { .. } => format!("; try {advice}"),
-        BudgetError::Unknown(_) => String::new(),
-    };
-    LoadError::Memory { refused, advice }
 }
 
 /// Positions that settings ask for, or the model's own.

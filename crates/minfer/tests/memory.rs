@@ -13,8 +13,8 @@ use minfer::engine::{ContextShift, Event, Events, Forward, Request, RunnerOption
 use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
 use minfer::models::RopeScalingKind;
 use minfer::{
-    BudgetError, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions, LoadProgress,
-    Loaded, Machine, MachineOptions, MemoryUse, ModelFile,
+    BudgetError, ContextBound, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions,
+    LoadProgress, Loaded, Machine, MachineOptions, MemoryBound, MemoryUse, ModelFile,
 };
 use minfer_testkit::residency::resident_bytes;
 use minfer_testkit::synthetic::{self, Family};
@@ -61,16 +61,22 @@ fn each_part_that_does_not_fit_is_refused_by_its_name() {
         // Several sequences share what there is, but one has room for all of its positions.
         let kv_bytes = 512 * 512;
         let mut held = 0;
+        // Several sequences may have less than all of their contexts.
+        let least = weight_bytes + tokenizer_bytes + workspace_bytes + kv_bytes;
         for (what, bytes, advice) in [
-            (MemoryUse::Weights, weight_bytes, "; try a smaller model, or a larger `memory_limit`"),
-            (MemoryUse::Tokenizer, tokenizer_bytes, "; try a smaller model, or a larger `memory_limit`"),
-            (MemoryUse::Workspace, workspace_bytes, "; try a smaller `n_batch`, or a larger `memory_limit`"),
-            (MemoryUse::Kv, kv_bytes, "or `kv`, or a larger `memory_limit`"),
+            (MemoryUse::Weights, weight_bytes, format!("; try `memory_limit` {least} or a smaller model")),
+            (
+                MemoryUse::Tokenizer,
+                tokenizer_bytes,
+                format!("; try `memory_limit` {least} or a smaller model"),
+            ),
+            (MemoryUse::Workspace, workspace_bytes, format!(" or `memory_limit` {least}")),
+            (MemoryUse::Kv, kv_bytes, format!(" or `memory_limit` {least}")),
         ] {
             let machine = machine(Some(held + bytes - 1));
             let (refused_what, numbers, refused_advice) = refused(Loaded::new(&machine, &file, &options));
             assert_eq!((refused_what, numbers), (what, [bytes, held, held + bytes - 1]));
-            assert!(refused_advice.ends_with(advice), "{refused_advice}");
+            assert!(refused_advice.ends_with(&advice), "{refused_advice}");
             assert_eq!(machine.budget().held(), HeldMemory::default(), "nothing is held");
             held += bytes;
         }
@@ -154,7 +160,8 @@ fn memory_bounds_the_context_and_not_the_answer() {
     let least = footprint(&file, &least).total_bytes;
     let within = |limit| Loaded::new(&machine(Some(limit)), &file, &options);
     let short = within(least).expect("one block fits");
-    assert_eq!((short.n_ctx, short.wanted_n_ctx, short.bounded_by_kv_memory), (64, 512, false));
+    assert_eq!((short.n_ctx, short.wanted_n_ctx), (64, 512));
+    assert_eq!(short.context_bound, Some(ContextBound::Memory(MemoryBound::Limit)));
     assert_eq!(refused(within(least - 1)).0, MemoryUse::Kv);
     let middle = within(whole.total_bytes - 1).expect("all but one block fits");
     assert_eq!((middle.n_ctx, middle.wanted_n_ctx), (448, 512));
@@ -172,15 +179,14 @@ fn the_cache_has_a_bound_of_its_own() {
     };
     // 512 bytes a token.
     let (held, short) = load(ContextLength::Auto, Some(200 * 512), 1).expect("three blocks fit");
-    assert_eq!((short.n_ctx, short.bounded_by_kv_memory, held), (192, true, 192 * 512));
+    assert_eq!((short.n_ctx, held), (192, 192 * 512));
+    assert_eq!(short.context_bound, Some(ContextBound::KvMemory));
     let (held, fixed) = load(ContextLength::Fixed(128), Some(128 * 512), 1).expect("it fits exactly");
     assert_eq!((fixed.n_ctx, held), (128, 128 * 512));
     let error = load(ContextLength::Fixed(129), Some(128 * 512), 1).map(drop).unwrap_err().to_string();
-    for word in
-        ["129 positions take 98304 bytes", "`kv_memory` allows 65536", "`n_ctx`", "larger `kv_memory`"]
-    {
-        assert!(error.contains(word), "{error}");
-    }
+    let refusal =
+        "129 positions take 98304 bytes, `kv_memory` allows 65536; try `kv_memory` 98304 or `n_ctx` 128";
+    assert!(error.ends_with(refusal), "{error}");
     // Four sequences share a bound that one of them may use alone.
     let (held, shared) = load(ContextLength::Fixed(512), Some(600 * 512), 4).expect("one has all its room");
     assert_eq!((shared.n_ctx, held), (512, 600 * 512));

@@ -105,7 +105,10 @@ fn what_a_run_with_these_flags_would_take() {
     let little = as_set(&flags);
     assert_eq!((&little["n_ctx"], &little["wanted_n_ctx"]), (&64.into(), &512.into()));
     let words = [&["run", "tiny.gguf", "p", "--raw", "-n", "1"], &flags[..]].concat();
-    has(&place.minfer(&words).both().1, &["memory allows a context of 64 positions, not 512"]);
+    has(
+        &place.minfer(&words).both().1,
+        &["--memory-limit allows a context of 64 positions, not 512; a larger --memory-limit gives more"],
+    );
     has(&run(&flags).stdout(), &["64 positions (of 512, which memory does not allow)", "may be taken"]);
     // A context shift needs two blocks to spare, and moves no rows of learned positions.
     let shifting = |words: &[&str]| as_set(&[&["-c", "128", "--context-shift"], words].concat());

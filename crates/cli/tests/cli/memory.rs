@@ -9,39 +9,53 @@ const RUN: [&str; 6] = ["run", "tiny.gguf", "p", "--raw", "-n", "1"];
 #[test]
 fn each_part_that_does_not_fit_has_its_own_message() {
     let place = Place::with(Family::Llama);
-    let words = ["doctor", "tiny.gguf", "--json", "-c", "512"];
+    let words = ["doctor", "tiny.gguf", "--json", "-c", "512", "-t", "1"];
     let parts = place.minfer(&words).json()["model"]["as_set"].clone();
     let bytes = |part: &str| parts[part].as_u64().expect("bytes");
     let mut held = 0;
+    let whole = bytes("bytes");
+    let alone = format!("--memory-limit {whole} or a smaller model");
+    let settings = |n_ctx: u32| format!("--n-ctx (-c) {n_ctx}, --n-batch (-b) 256 or --memory-limit {whole}");
     for (part, name, advice) in [
-        ("weight_bytes", "the weights", "a smaller model"),
-        ("tokenizer_bytes", "the tokenizer", "a smaller model"),
-        ("workspace_bytes", "the workspace", "a smaller --n-batch (-b)"),
-        ("kv_bytes", "the KV cache", "a smaller --n-ctx (-c), --n-batch (-b) or --cache-type"),
+        ("weight_bytes", "the weights", &alone),
+        ("tokenizer_bytes", "the tokenizer", &alone),
+        ("workspace_bytes", "the workspace", &settings(384)),
+        ("kv_bytes", "the KV cache", &settings(448)),
     ] {
         let needed = bytes(part);
         let most = held + needed - 1;
         let limit = most.to_string();
-        let refused = place.minfer(&[&RUN[..], &["-c", "512", "--memory-limit", &limit]].concat()).failure();
+        let refused =
+            place.minfer(&[&RUN[..], &["-c", "512", "-t", "1", "--memory-limit", &limit]].concat()).failure();
         assert_eq!(
             refused,
             format!(
                 "not enough memory: {name} would take {needed} bytes; {held} of the {most} bytes that \
-                 --memory-limit allows are in use or promised; try {advice}, or a larger --memory-limit"
+                 --memory-limit allows are in use or promised; try {advice}"
             )
         );
         held += needed;
     }
     assert_eq!(bytes("bytes"), held);
     let limit = held.to_string();
-    place.minfer(&[&RUN[..], &["-c", "512", "--memory-limit", &limit]].concat()).stdout();
+    place.minfer(&[&RUN[..], &["-c", "512", "-t", "1", "--memory-limit", &limit]].concat()).stdout();
     assert_eq!(
         place.minfer(&[&RUN[..], &["-c", "512", "--kv-memory", "200k"]].concat()).failure(),
-        "not enough memory for the KV cache: 512 positions take 262144 bytes, --kv-memory allows 204800; try a \
-         smaller --n-ctx (-c) or --cache-type, or a larger --kv-memory"
+        "not enough memory for the KV cache: 512 positions take 262144 bytes, --kv-memory allows 204800; try \
+         --kv-memory 262144 or --n-ctx (-c) 384"
+    );
+    // Less than one block: what works is named, with the context that it allows where another was asked for.
+    let small = |flags: &[&str]| place.minfer(&[&RUN[..], &["--kv-memory", "20k"], flags].concat());
+    has(
+        &small(&[]).failure(),
+        &["64 positions take 32768 bytes, --kv-memory allows 20480; try --kv-memory 32768"],
+    );
+    has(
+        &small(&["-c", "512"]).failure(),
+        &["try --kv-memory 262144 or --kv-memory 32768 with --n-ctx (-c) 64"],
     );
     let (_, notes) = place.minfer(&[&RUN[..], &["--kv-memory", "200k"]].concat()).both();
-    has(&notes, &["--kv-memory allows a context of 384 positions, not 512", "a larger --kv-memory"]);
+    has(&notes, &["--kv-memory allows a context of 384 positions, not 512; a larger --kv-memory gives more"]);
 }
 
 #[test]
@@ -81,25 +95,46 @@ fn what_the_account_refuses_is_not_asked_of_the_system() {
     has(&run("--kv-memory 1000M").failure(), &["--kv-memory allows 1048576000"]);
     has(
         &run("").failure(),
-        &["the KV cache would take 1073741824 bytes", "that the limit of addresses (ulimit -v) leaves"],
+        &[
+            "the KV cache would take 1073741824 bytes",
+            "bytes of addresses that the limit of this process (ulimit -v) allows",
+        ],
     );
 }
 
-/// Whatever the limit of addresses is: an answer, or one line that says what is missing.
+/// Whatever the limit of addresses is: an answer, or one line that says what is missing and what limit is enough.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_addresses_is_a_limit_of_memory() {
     let place = Place::with(Family::Llama);
-    for kilobytes in [200_000, 400_000, 600_000, 1_000_000, 2_000_000] {
-        let line =
-            format!("ulimit -v {kilobytes}; exec \"$0\" run tiny.gguf p -n 1 -t 2 --chat-template chatml");
-        let run = place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")]);
-        match kilobytes {
-            2_000_000 => drop(run.stdout()),
-            ..=600_000 => has(&run.failure(), &["not enough memory: the weights", "(ulimit -v)"]),
-            _ => drop(run.output()),
+    let run = |kilobytes: u64, threads: &str| {
+        let line = format!(
+            "ulimit -v {kilobytes}; exec \"$0\" run tiny.gguf p -n 1 -t {threads} -c 512 --chat-template chatml"
+        );
+        place.program("sh").arguments(&["-c", &line, env!("CARGO_BIN_EXE_minfer")])
+    };
+    for threads in ["1", "2"] {
+        for kilobytes in [200_000, 400_000, 600_000] {
+            let refusal = run(kilobytes, threads).failure();
+            let numbers = format!("of the {} bytes of addresses", kilobytes * 1024);
+            has(
+                &refusal,
+                &["not enough memory: the weights would take ", &numbers, "which leaves 0; try `ulimit -v "],
+            );
+            let (_, advice) = refusal.split_once("`ulimit -v ").expect("a limit");
+            let enough: u64 = advice.split('`').next().and_then(|text| text.parse().ok()).expect("a number");
+            run(enough, threads).stdout();
+            has(&run(enough - 16_000, threads).failure(), &["not enough memory: "]);
         }
     }
+    let note = "ulimit -v 800000; exec \"$0\" run tiny.gguf p -n 1 --raw -t 1 --override-kv llama.context_length=int:2097152";
+    let run = place.program("sh").arguments(&["-c", note, env!("CARGO_BIN_EXE_minfer")]);
+    let (_, note) = run.both();
+    has(
+        &note,
+        &["note: the limit of addresses (ulimit -v) allows a context of ", "; a larger limit gives more"],
+    );
+    assert!(!note.contains("--memory-limit"), "{note}");
 }
 
 /// An array of many elements is written as it is read.
