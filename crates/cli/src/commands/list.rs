@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::Result;
-use minfer::ModelFile;
+use minfer::formats::gguf::Cause;
 use minfer::models::ModelOptions;
 use minfer::tensor::counted;
+use minfer::{LoadError, ModelFile};
 use minfer_hub::{CATALOG, CacheDir, CachedModel, PullTarget};
 use serde_json::{Value, json};
 
@@ -61,7 +62,10 @@ fn listing(cache: &CacheDir) -> Result<Value> {
     let models: Vec<_> = models
         .into_iter()
         .map(|model| {
-            let not_run = damage(&model).or_else(|| not_run(&model.path));
+            let (not_run, not_read) = match damage(&model) {
+                Some(damage) => (Some(damage), None),
+                None => faults(&model.path),
+            };
             json!({
                 "name": model.name,
                 "file": model.file,
@@ -69,6 +73,7 @@ fn listing(cache: &CacheDir) -> Result<Value> {
                 "files": model.files,
                 "bytes": model.bytes,
                 "not_run": not_run,
+                "not_read": not_read,
             })
         })
         .collect();
@@ -94,10 +99,16 @@ fn damage(model: &CachedModel) -> Option<String> {
     })
 }
 
-/// Why this build does not run a file; `None` where it does. Only the header is read.
-fn not_run(path: &Path) -> Option<String> {
+/// Why this build does not run a file, else why the system did not let it be read, which tells nothing about the file. Only the
+/// header is read.
+fn faults(path: &Path) -> (Option<String>, Option<String>) {
     let read = |file: ModelFile| file.model(&ModelOptions::default());
-    ModelFile::open(path).and_then(read).err().map(|error| reason(&error, path))
+    let Err(error) = ModelFile::open(path).and_then(read) else { return (None, None) };
+    let reason = Some(reason(&error, path));
+    match &error {
+        LoadError::File(file) if matches!(file.cause(), Cause::Io(_)) => (None, reason),
+        _ => (reason, None),
+    }
 }
 
 fn line(group: &str, row: &Value) -> String {
@@ -112,7 +123,8 @@ fn line(group: &str, row: &Value) -> String {
         "unfinished" => "(an unfinished pull; pull again to go on, or remove it)".to_owned(),
         _ => format!("(minfer pull {name})"),
     };
-    let mark = row["not_run"].as_str().map(|reason| format!("  [cannot run: {reason}]"));
+    let mark = |key: &str, words: &str| row[key].as_str().map(|reason| format!("  [{words}: {reason}]"));
+    let mark = mark("not_run", "cannot run").or_else(|| mark("not_read", "cannot be read now"));
     let bytes = output::bytes(row["bytes"].as_u64().unwrap_or_default());
     output::one_line(&format!("{name:24} {bytes:>12}  {rest}{}", mark.unwrap_or_default()))
 }

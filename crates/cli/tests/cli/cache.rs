@@ -43,6 +43,27 @@ fn what_cannot_be_run_is_marked() {
     assert_eq!(reasons, [false, true, false], "broken, mine, other");
 }
 
+/// What the system did not let be read is not said to be wrong.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_read_now_is_no_file_that_cannot_be_run() {
+    let place = filled();
+    let mut long = Family::Llama.model();
+    long.set("some.long.text", synthetic::Value::Text("x".repeat(100 << 20)));
+    place.write("models/long.gguf", long.to_bytes());
+    let list = "ulimit -v 120000; exec \"$0\" list";
+    let run = |line: &str| place.program("sh").arguments(&["-c", line, env!("CARGO_BIN_EXE_minfer")]);
+    let text = run(list).stdout();
+    let line =
+        |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+    has(line("long"), &["[cannot be read now: ", "memory"]);
+    assert!(!line("mine").contains("["), "{text}");
+    let listing = run(&format!("{list} --json")).json();
+    let rows = listing["models"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["name"] == "long").expect("listed");
+    assert!(row["not_run"].is_null() && row["not_read"].is_string(), "{row}");
+}
+
 #[test]
 fn a_pull_that_runs_elsewhere_is_no_unfinished_one() {
     let place = filled();

@@ -254,7 +254,7 @@ fn settings_that_do_not_fit_are_one_line() {
     let place = Place::with(Family::Llama);
     for (words, wanted) in [
         (&["-c", "100000"][..], &["100000", "512", "--rope-scaling"][..]),
-        (&["--memory-limit", "10k"], &["not enough memory", "try a smaller model", "--memory-limit"]),
+        (&["--memory-limit", "10k"], &["not enough memory", "or a smaller model", "--memory-limit"]),
         (
             &["--memory-limit", "1500k", "-b", "65536"],
             &["not enough memory", "try a smaller --n-batch (-b), or"],
