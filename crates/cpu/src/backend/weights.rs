@@ -180,6 +180,16 @@ fn read_vector(desc: &WeightDesc, id: WeightId, source: &dyn WeightSource) -> Re
     }
 }
 
+/// Gives a buffer this length.
+fn fit(bytes: &mut Vec<u8>, length: usize) -> Result<(), BackendError> {
+    let more = length.saturating_sub(bytes.len());
+    if bytes.try_reserve_exact(more).is_err() {
+        return Err(BackendError::OutOfMemory { what: "reading weights".to_owned(), bytes: length as u64 });
+    }
+    bytes.resize(length, 0);
+    Ok(())
+}
+
 fn failed(desc: &WeightDesc, cause: &PackError) -> BackendError {
     BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) }
 }
@@ -191,16 +201,6 @@ struct Chunk<'a> {
     packer: Packer<'a>,
     panels: Range<usize>,
     left: Arc<AtomicUsize>,
-}
-
-/// Gives a buffer this length.
-fn fit(bytes: &mut Vec<u8>, length: usize) -> Result<(), BackendError> {
-    let more = length.saturating_sub(bytes.len());
-    if bytes.try_reserve_exact(more).is_err() {
-        return Err(BackendError::OutOfMemory { what: "reading weights".to_owned(), bytes: length as u64 });
-    }
-    bytes.resize(length, 0);
-    Ok(())
 }
 
 fn pack_all(
