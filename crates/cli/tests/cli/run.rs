@@ -256,8 +256,8 @@ fn settings_that_do_not_fit_are_one_line() {
         (&["-c", "100000"][..], &["100000", "512", "--rope-scaling"][..]),
         (&["--memory-limit", "10k"], &["not enough memory", "or a smaller model", "--memory-limit"]),
         (
-            &["--memory-limit", "1500k", "-b", "65536"],
-            &["not enough memory", "try a smaller --n-batch (-b), or"],
+            &["--memory-limit", "3000k", "-b", "65536", "-c", "512"],
+            &["not enough memory", "; try --n-ctx (-c) ", ", --n-batch (-b) "],
         ),
         (&["--override-kv", "llama.blok_count=int:3"], &["llama.blok_count", "llama.block_count"]),
         (&["--logit-bias", "999999=1"], &["999999"]),
