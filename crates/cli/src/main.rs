@@ -4,6 +4,7 @@
 mod args;
 mod catalog;
 mod commands;
+mod json;
 mod loading;
 mod output;
 mod refusal;

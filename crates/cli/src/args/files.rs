@@ -54,7 +54,7 @@ pub(crate) struct ShowArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) graph: Option<GraphFormat>,
     /// Draw only this layer.
-    #[arg(long, value_name = "N", requires = "graph")]
+    #[arg(long, value_name = "N", requires = "graph", value_parser = values::whole::<u32>(0..=values::U32_MAX))]
     pub(crate) layer: Option<u32>,
     /// Draw the graph as the model's family builds it, before rewriting.
     #[arg(long, requires = "graph")]

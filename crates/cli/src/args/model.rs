@@ -36,7 +36,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE", value_parser = values::within(RopeOverrides::FACTOR))]
     pub(crate) rope_freq_scale: Option<f64>,
     /// YaRN: the context length of training.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX", value_parser = values::whole::<u32>(1..=values::U32_MAX))]
     pub(crate) yarn_orig_ctx: Option<u32>,
     /// YaRN: weight of extrapolation.
     #[arg(long, value_name = "N", env = "MINFER_YARN_EXT_FACTOR", value_parser = values::ext_factor)]
@@ -103,7 +103,7 @@ impl IsaArg {
 pub(crate) struct ContextArgs {
     /// Threads; by default one for each physical core.
     #[arg(short = 't', long, value_name = "N", env = "MINFER_THREADS",
-          value_parser = clap::value_parser!(u32).range(1..=1024))]
+          value_parser = values::whole::<u32>(1..=1024))]
     pub(crate) threads: Option<u32>,
     /// Instruction set.
     #[arg(long, value_name = "SET", default_value = "auto", env = "MINFER_ISA")]
@@ -121,7 +121,7 @@ pub(crate) struct ContextArgs {
     pub(crate) n_ctx: u32,
     /// Tokens in one forward at most.
     #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value_t = 512,
-          env = "MINFER_N_BATCH", value_parser = clap::value_parser!(u32).range(1..=65536))]
+          env = "MINFER_N_BATCH", value_parser = values::whole::<u32>(1..=65536))]
     pub(crate) n_batch: u32,
     /// Storage of the KV cache, K and V, each unless it has a flag of its own.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE", value_parser = kv_format())]

@@ -58,7 +58,7 @@ pub(crate) struct AnswerArgs {
         visible_aliases = ["max-tokens", "predict"],
         value_name = "N",
         env = "MINFER_N_PREDICT",
-        value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
+        value_parser = values::whole::<i64>(-1..=values::MOST_TOKENS)
     )]
     pub(crate) n_predict: Option<i64>,
     /// End before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be repeated.
@@ -76,7 +76,7 @@ pub(crate) struct AnswerArgs {
     pub(crate) context_shift: bool,
     /// Tokens at the beginning that a context shift never forgets; -1 = the system message; needs --context-shift.
     #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
-          value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
+          value_parser = values::whole::<i64>(-1..=values::MOST_TOKENS))]
     pub(crate) keep: i64,
     /// End stderr with one JSON line of facts about the run; `chat` adds one after each answer.
     #[arg(long)]

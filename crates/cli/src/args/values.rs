@@ -7,6 +7,7 @@ use minfer::graph::KvGranule;
 use minfer::models::{OverrideRange, Yarn};
 use serde_json::{Map, Value};
 
+use crate::json::Fault;
 use crate::refusal;
 
 /// The most tokens that a flag can ask for; far more than any context, and sums of a few stay in a `u32`.
@@ -60,6 +61,24 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
         _ => Err("neither 1, true, yes, on nor 0, false, no, off".to_owned()),
     }
 }
+
+/// A whole number in a range.
+pub(super) fn whole<T>(range: RangeInclusive<i64>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: TryFrom<i64>,
+{
+    move |text| {
+        let Ok(number) = text.trim().parse::<i128>() else {
+            return Err("a whole number is needed".to_owned());
+        };
+        let fits = i64::try_from(number).ok().filter(|number| range.contains(number));
+        let outside = || format!("{number} is not in {}..={}", range.start(), range.end());
+        fits.and_then(|number| T::try_from(number).ok()).ok_or_else(outside)
+    }
+}
+
+/// The highest number of 32 bits.
+pub(super) const U32_MAX: i64 = u32::MAX as i64;
 
 /// A share of a whole.
 pub(super) fn share(text: &str) -> Result<f32, String> {
@@ -117,10 +136,17 @@ const OWN_VARIABLES: [&str; 6] =
 /// A JSON object without names that a chat template has a value of already.
 pub(super) fn template_variables(text: &str) -> Result<Map<String, Value>, String> {
     let variables: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| format!("a JSON object is needed: {error}"))?;
+        serde_json::from_str(text).map_err(|error| not_an_object(&Fault::of(text, &error)))?;
     match OWN_VARIABLES.iter().find(|name| variables.contains_key(**name)) {
         Some(name) => Err(format!("{name:?} comes from the conversation or the model and cannot be set")),
         None => Ok(variables),
+    }
+}
+
+fn not_an_object(fault: &Fault) -> String {
+    match fault.is_json {
+        true => "a JSON object is needed, such as {\"name\": true}".to_owned(),
+        false => format!("a JSON object is needed; {}", fault.placed()),
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::tensor::counted;
 
+use crate::json::Fault;
 use crate::output;
 
 /// The most bytes of a text that is read as a whole.
@@ -49,7 +50,27 @@ pub(super) fn say_that_stdin_is_read() {
 
 /// A JSON array of token ids on stdin.
 pub(super) fn stdin_ids() -> Result<Vec<u32>> {
-    serde_json::from_str(&stdin_text()?).context("stdin is not a JSON array of token ids")
+    let text = stdin_text()?;
+    serde_json::from_str(&text).map_err(|error| {
+        let fault = Fault::of(&text, &error);
+        let is_element = fault.is_json && text.trim_start().starts_with('[');
+        let place = if is_element {
+            format!("index {}: {}", index(&text, &fault), fault.what)
+        } else {
+            fault.placed()
+        };
+        anyhow!("stdin is not a JSON array of token ids, such as [1, 2]: {place}")
+    })
+}
+
+/// Of which element a fault is: before it are numbers alone, and a comma after each.
+fn index(text: &str, fault: &Fault) -> usize {
+    let lines = text.split_inclusive('\n').take(fault.line).enumerate();
+    let before = lines.flat_map(|(index, line)| {
+        let end = if index + 1 == fault.line { fault.column } else { line.len() };
+        line.bytes().take(end)
+    });
+    before.take_while(|byte| *byte != b'"').filter(|byte| *byte == b',').count()
 }
 
 /// Refuses ids that the vocabulary does not have.

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Error, Result, anyhow};
 
 use super::input;
+use crate::json::Fault;
 
 /// The most bytes of one line.
 const MOST_LINE_BYTES: usize = 16 << 20;
@@ -169,9 +170,8 @@ pub(super) fn object<'l, T: serde::Deserialize<'l>>(line: &'l str, example: &str
         return Err(anyhow!("not a JSON object, such as {example}"));
     }
     serde_json::from_str(line).map_err(|error| {
-        let (message, place) =
-            (error.to_string(), format!(" at line {} column {}", error.line(), error.column()));
-        anyhow!("column {}: {}", error.column(), message.strip_suffix(&place).unwrap_or(&message))
+        let fault = Fault::of(line, &error);
+        anyhow!("column {}: {}", fault.column, fault.what)
     })
 }
 

@@ -69,6 +69,14 @@ fn values_that_no_model_takes_are_wrong_usage() {
         (["--temp", "1e39"], "none beyond 3.4028235e38"),
         (["--chat-template", "nope"], "no such file, and no chat template has the name \"nope\""),
         (["--chat-template", ""], "a value is required for '--chat-template"),
+        (["--chat-template-kwargs", "[1]"], "a JSON object is needed, such as {\"name\": true}"),
+        (
+            ["--chat-template-kwargs", "{\"a\":}"],
+            "a JSON object is needed; line 1 column 6: `}` does not belong there",
+        ),
+        (["--top-k", "x"], "a whole number is needed"),
+        (["--top-k", "1.5"], "a whole number is needed"),
+        (["-n", "99999999999999999999"], "99999999999999999999 is not in -1..="),
         (["--chat-template-kwargs", "{\"tools\": []}"], "\"tools\" comes from the conversation"),
         (["--chat-template-kwargs", "{\"x\": 1, \"bos_token\": \"\"}"], "\"bos_token\" comes from"),
     ] {
