@@ -178,6 +178,21 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
 
 /// Says why the context is shorter than it could be, and what gives more.
 fn context_note(loaded: &Loaded, bound: ContextBound, kv: KvOptions) -> String {
+    let (allows, more) = what_bounds(loaded, bound, kv);
+    let more = if more.is_empty() { String::new() } else { format!("; {} gives more", more.join(" or ")) };
+    format!(
+        "note: {allows} a context of {}, not {}{more}",
+        counted(loaded.n_ctx, "position"),
+        loaded.wanted_n_ctx
+    )
+}
+
+/// What allows no longer context, with its verb, and what gives more.
+pub(crate) fn what_bounds(
+    loaded: &Loaded,
+    bound: ContextBound,
+    kv: KvOptions,
+) -> (&'static str, Vec<String>) {
     let (allows, larger) = match bound {
         ContextBound::KvMemory => ("--kv-memory allows", Some("a larger --kv-memory")),
         ContextBound::Memory(MemoryBound::Limit) => {
@@ -189,11 +204,5 @@ fn context_note(loaded: &Loaded, bound: ContextBound, kv: KvOptions) -> String {
         }
     };
     let smaller = kv.smaller(&loaded.model).first().map(|format| format!("--cache-type {format}"));
-    let more: Vec<&str> = smaller.as_deref().into_iter().chain(larger).collect();
-    let more = if more.is_empty() { String::new() } else { format!("; {} gives more", more.join(" or ")) };
-    format!(
-        "note: {allows} a context of {}, not {}{more}",
-        counted(loaded.n_ctx, "position"),
-        loaded.wanted_n_ctx
-    )
+    (allows, smaller.into_iter().chain(larger.map(str::to_owned)).collect())
 }

@@ -10,6 +10,7 @@ use minfer::tensor::counted;
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
 
+use super::room::Wanted;
 use crate::args::{BenchArgs, BenchFormat};
 use crate::{loading, output};
 
@@ -19,6 +20,7 @@ const LIMIT_ROUNDS: usize = 5;
 /// Measures and prints.
 pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let tests = tests(args)?;
+    tests.iter().try_for_each(|test| test.wanted().check_asked(&args.context))?;
     let found = loading::find(&args.model)?;
     let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     if options.n_ctx == ContextLength::Auto {
@@ -29,15 +31,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let start = Instant::now();
     let (machine, loaded) = loading::load(found, &args.context, &options)?;
     let load_seconds = start.elapsed().as_secs_f64();
-    if let Some(test) = tests.iter().find(|test| test.depth + test.tokens > loaded.n_ctx) {
-        bail!(
-            "{} at depth {} needs {} positions, there are {}",
-            test.name(),
-            test.depth,
-            test.depth + test.tokens,
-            loaded.n_ctx
-        );
-    }
+    tests.iter().try_for_each(|test| test.wanted().check(&loaded, &args.context))?;
     let subject = Subject::new(args, &machine, &loaded, load_seconds)?;
     let mut runner = loaded.into_runner(RunnerOptions::default());
     let mut rows = Vec::new();
@@ -66,6 +60,17 @@ impl Test {
             Kind::Prefill => format!("pp{}", self.tokens),
             Kind::Decode => format!("tg{}", self.tokens),
         }
+    }
+
+    /// What it needs of a context, in the words of the flags.
+    fn wanted(&self) -> Wanted {
+        let (flag, less) = match self.kind {
+            Kind::Prefill => ("-p", "a smaller -p or -d"),
+            Kind::Decode => ("-n", "a smaller -n or -d"),
+        };
+        let after = if self.depth > 0 { format!(" after -d {}", self.depth) } else { String::new() };
+        let tokens = (self.depth + self.tokens) as usize;
+        Wanted { what: format!("{flag} {}{after}", self.tokens), tokens, less }
     }
 }
 

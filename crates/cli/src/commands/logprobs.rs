@@ -4,9 +4,11 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use minfer::engine::event::PromptRow;
+use minfer::tensor::counted;
 use minfer::{ContextLength, LoadOptions};
 
 use super::facts::Facts;
+use super::room::Wanted;
 use super::{input, scores};
 use crate::args::LogprobsArgs;
 use crate::{loading, output};
@@ -18,8 +20,12 @@ pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
     if ids.is_empty() {
         bail!("stdin has no token ids");
     }
+    let what = format!("an array of {} on stdin", counted(ids.len(), "id"));
+    let wanted = Wanted { what, tokens: ids.len(), less: "fewer ids" };
+    wanted.check_asked(&args.context)?;
     let options = options(args, ids.len())?;
     let (machine, loaded) = loading::load(found, &args.context, &options)?;
+    wanted.check(&loaded, &args.context)?;
     let facts = Facts::new(&machine, &loaded);
     let engine = loaded.into_engine()?;
     input::check_ids(&ids, engine.vocab())?;

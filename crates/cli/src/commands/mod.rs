@@ -14,6 +14,7 @@ mod list;
 mod logprobs;
 mod perplexity;
 mod prompt;
+mod room;
 mod run;
 mod scores;
 mod session;

@@ -6,12 +6,19 @@ use minfer::tensor::counted;
 use minfer::text::EncodeOptions;
 use serde_json::json;
 
+use super::room::Wanted;
 use super::{input, scores};
 use crate::args::PerplexityArgs;
 use crate::{loading, output};
 
 /// Scores a text window by window and prints exp of the mean loss.
 pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
+    let wanted = Wanted {
+        what: format!("--window {}", args.window),
+        tokens: args.window as usize,
+        less: "a smaller --window",
+    };
+    wanted.check_asked(&args.context)?;
     let found = loading::find(&args.model)?;
     let text = input::file_text(&args.file)?;
     if text.is_empty() {
@@ -22,6 +29,7 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
         options.n_ctx = ContextLength::AtMost(args.window + 1);
     }
     let (_, loaded) = loading::load(found, &args.context, &options)?;
+    wanted.check(&loaded, &args.context)?;
     let ids = loaded.tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
     let bos = loaded.tokenizer.bos().filter(|_| loaded.tokenizer.adds_bos());
     let engine = loaded.into_engine()?;

@@ -35,8 +35,31 @@ fn tests_that_cannot_be_run() {
     let place = Place::with(Family::Llama);
     let run = |words: &[&str]| place.minfer(&[&["bench", "tiny.gguf", "-r", "1"], words].concat());
     has(&run(&["-p", "0", "-n", "0"]).usage(), &["nothing to measure"]);
-    has(&run(&["-p", "9999", "-n", "0"]).failure(), &["pp9999", "512"]);
-    has(&run(&["-p", "16777216", "-d", "16777216", "-n", "0"]).failure(), &["33554432"]);
+    for (words, wanted) in [
+        (
+            &["-p", "9999", "-n", "0"][..],
+            "-p 9999 needs a context of 9999 tokens, and the model's has 512: give a smaller -p or -d",
+        ),
+        (
+            &["-p", "0", "-n", "9", "-d", "600"],
+            "-n 9 after -d 600 needs a context of 609 tokens, and the model's has 512",
+        ),
+        (
+            &["-p", "16777216", "-d", "16777216", "-n", "0"],
+            "-p 16777216 after -d 16777216 needs a context of 33554432",
+        ),
+        (
+            &["-p", "9,99", "-c", "64"],
+            "-p 99 needs a context of 99 tokens, and -c gives 64: give a larger -c, or a smaller -p",
+        ),
+        (
+            &["-p", "500", "-n", "0", "--kv-memory", "128k"],
+            "-p 500 needs a context of 500 tokens, and --kv-memory allows",
+        ),
+    ] {
+        let refusal = run(words).last_error();
+        assert!(refusal.starts_with(wanted), "{refusal}");
+    }
     run(&["-p", "4294967295"]).usage();
     run(&["-o", "xml"]).usage();
     assert!(matches!(run(&["-p", "8", "-n", "0", "-c", "64", "-o", "json"]).json(), Value::Array(_)));

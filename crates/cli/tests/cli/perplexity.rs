@@ -67,4 +67,18 @@ fn texts_that_cannot_be_scored() {
     has(&run("none.txt"), &["none.txt", "No such file"]);
     has(&run("."), &[". is a folder"]);
     place.minfer(&["perplexity", "tiny.gguf", "short.txt", "--window", "2"]).usage();
+    let run = |words: &[&str]| place.minfer(&[&["perplexity", "tiny.gguf", "short.txt"], words].concat());
+    assert_eq!(
+        run(&["--window", "64", "-c", "32"]).failure(),
+        "--window 64 needs a context of 64 tokens, and -c gives 32: give a larger -c, or a smaller --window"
+    );
+    assert_eq!(
+        run(&["--window", "600"]).failure(),
+        "--window 600 needs a context of 600 tokens, and the model's has 512: give a smaller --window, or a longer context \
+         (--rope-scaling, --rope-scale)"
+    );
+    let place = Place::with(Family::Gpt2);
+    place.write("short.txt", "one");
+    let refusal = place.minfer(&["perplexity", "tiny.gguf", "short.txt", "--window", "9999"]).failure();
+    assert!(refusal.ends_with(": give a smaller --window"), "learned positions are not stretched: {refusal}");
 }
