@@ -38,6 +38,12 @@ pub(super) fn mistyped(definition: &clap::Command, word: &str) -> Option<String>
     Some(format!("no command `{word}`, did you mean {}? No model has that name either", listed(&commands)))
 }
 
+/// What to say of a word after `help` that is no command; `None` where it is like none.
+pub(super) fn mistyped_after_help(definition: &clap::Command, word: &str) -> Option<String> {
+    let (_, commands) = near(definition, word)?;
+    Some(format!("no command `{word}`, did you mean {}?", listed(&commands)))
+}
+
 /// What to say of a word that is neither command nor model; `None` where it is a model.
 pub(super) fn unknown(word: &str) -> Option<String> {
     unknown_model(word).map(|_| format!("no command `{word}`, and no model of that name"))

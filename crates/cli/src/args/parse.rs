@@ -54,6 +54,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     if first.as_deref() == Some("help") {
         // All that can follow is a command; help on help is help.
         words.retain(|word| word != "-h" && word != "--help");
+        check_help(words.get(2))?;
     }
     let lists_knobs = first.as_deref() == Some("doctor") && words.iter().any(|word| word == "--knobs");
     let change = if lists_knobs { without_variable } else { without_empty_variables };
@@ -67,6 +68,16 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     };
     words.insert(1, "run".into());
     parse_short(&definition, &word, &mut words)
+}
+
+/// Refuses help on a command whose name is mistyped.
+fn check_help(command: Option<&OsString>) -> Result<(), clap::Error> {
+    let mut definition = definition();
+    let word = command.and_then(|word| word.to_str()).filter(|word| !is_command(&definition, word));
+    match word.and_then(|word| first_word::mistyped_after_help(&definition, word)) {
+        Some(text) => Err(definition.error(ErrorKind::InvalidSubcommand, text)),
+        None => Ok(()),
+    }
 }
 
 /// Reads a command line without a command, to which that of `run` has been added. `first` is the word after it.

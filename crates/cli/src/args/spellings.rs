@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const FORMS: [(&str, &str); 3] = [("ctk", "cache-type-k"), ("ctv", "cache-type-v"), ("sys", "system")];
 
 /// Flags that minfer does not have, and what there is instead.
-const OTHERS: [(&[&str], &str); 22] = [
+const OTHERS: [(&[&str], &str); 25] = [
     (&["-m", "--model"], "the model is the first word: minfer COMMAND MODEL"),
     (&["-p", "--prompt"], "the prompt is the word after the model, or comes with -f FILE or on stdin"),
     (
@@ -64,9 +64,15 @@ const OTHERS: [(&[&str], &str); 22] = [
     (&["-gan", "-gaw", "--grp-attn-n", "--grp-attn-w"], "--rope-scaling stretches a context"),
     (
         &["-v", "-lv", "--verbose", "--log-disable", "--log-verbosity"],
-        "--facts of run, chat and logprobs says what ran",
+        "`minfer --version` has the version, --facts of run, chat and logprobs says what ran",
     ),
     (&["-j", "--json-schema", "--grammar", "--grammar-file"], "an answer cannot be bound to a grammar"),
+    (
+        &["-co", "--color", "--no-display-prompt", "--simple-io", "--no-perf", "--no-warmup"],
+        "stdout has nothing but the answer",
+    ),
+    (&["--prompt-cache", "--prompt-cache-all"], "--session FILE keeps what was computed"),
+    (&["--no-context-shift"], "nothing is forgotten without --context-shift"),
     (&["-pg"], "-p N and -n N measure prompts and answers one by one"),
     (
         &["--jinja", "--no-jinja"],
@@ -118,10 +124,16 @@ impl Typed {
             known.map_or(flag, |(form, _)| form.clone())
         });
         if let Some(flag) = unknown {
-            let text = match advice(&flag) {
-                Some(advice) => Some(no_flag(&flag, advice)),
-                None if several_letters(&flag).is_some() => Some(format!("minfer has no such flag: {flag}")),
-                None => None,
+            let is_far = suggested(&error).is_some_and(|other| !is_near(flag.trim_start_matches('-'), other));
+            let text = match (advice(&flag), nearest(command, &flag)) {
+                (Some(advice), _) => Some(no_flag(&flag, advice)),
+                (None, Some(near)) if several_letters(&flag).is_some() => {
+                    Some(no_flag(&flag, &format!("did you mean --{near}?")))
+                }
+                (None, None) if is_far || several_letters(&flag).is_some() => {
+                    Some(format!("minfer has no such flag: {flag}"))
+                }
+                _ => None,
             };
             if let Some(text) = text {
                 return command.error(ErrorKind::UnknownArgument, text);
@@ -176,6 +188,25 @@ fn unknown_flag(error: &clap::Error, words: &[OsString]) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The flag that clap would have in place of one that it does not know.
+fn suggested(error: &clap::Error) -> Option<&str> {
+    match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(flag)) => Some(flag.trim_start_matches('-')),
+        _ => None,
+    }
+}
+
+/// The long name that is likest to a flag, where one is like it.
+fn nearest(command: &clap::Command, flag: &str) -> Option<String> {
+    let letters = flag.trim_start_matches('-');
+    let longs = command.get_arguments().filter_map(Arg::get_long).filter(|long| is_near(letters, long));
+    longs.min_by_key(|long| strsim::osa_distance(letters, long)).map(str::to_owned)
+}
+
+fn is_near(letters: &str, long: &str) -> bool {
+    strsim::osa_distance(letters, long) <= (long.len() / 3).max(1)
 }
 
 fn advice(flag: &str) -> Option<&'static str> {

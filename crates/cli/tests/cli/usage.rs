@@ -158,6 +158,7 @@ fn a_mistyped_command_is_wrong_usage_whatever_follows() {
             &[&format!("did you mean `{name}`?"), "No model has that name", "minfer [OPTIONS] <MODEL>"],
         );
     }
+    has(&place.minfer(&["help", "lst"]).usage(), &["no command `lst`, did you mean `list`?"]);
     let text = place.minfer(&["serve", "tiny.gguf", "--port", "8080"]).usage();
     has(&text, &["no command `serve`, and no model of that name"]);
 }
@@ -232,7 +233,10 @@ fn errors_name_flags_as_they_were_typed() {
         (&["-p", "x"], "no such flag: -p; the prompt is the word after the model"),
         (&["-r", "x"], "no such flag: -r; --stop TEXT"),
         (&["-nkvx", "x"], "no such flag: -nkvx"),
-        (&["-tmp", "1"], "no such flag: -tmp"),
+        (&["-tmp", "1"], "no such flag: -tmp; did you mean --temp?"),
+        (&["-top_k", "1"], "no such flag: -top_k; did you mean --top-k?"),
+        (&["--no-display-prompt"], "no such flag: --no-display-prompt; stdout has nothing but the answer"),
+        (&["--dynatemp-range", "1"], "no such flag: --dynatemp-range"),
         (&["-xyz"], "no such flag: -xyz"),
     ] {
         let text = run(flags);
