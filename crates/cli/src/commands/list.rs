@@ -134,7 +134,7 @@ pub(super) fn remove(args: &RmArgs) -> Result<()> {
     let removed = minfer_hub::remove(&args.name, &loading::cache()?)?;
     let bytes = output::bytes(removed.bytes);
     output::note(&output::one_line(&match removed.files.as_slice() {
-        [] | [_] => format!("removed {}: {bytes} freed", args.name),
+        [] | [_] => format!("removed {}: {bytes} freed", removed.name),
         files => {
             format!("removed the {} parts of {}: {}; {bytes} freed", files.len(), removed.name, named(files))
         }
