@@ -98,7 +98,6 @@ impl Talk {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        let _ = self.child.kill();
         panic!("it goes on: {:?}", String::from_utf8_lossy(&self.screen.try_iter().collect::<Vec<_>>()));
     }
 
@@ -107,6 +106,14 @@ impl Talk {
             .expect("a terminal")
             .local_modes
             .contains(LocalModes::ECHO | LocalModes::ICANON)
+    }
+}
+
+/// It ends with the test at the latest.
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
