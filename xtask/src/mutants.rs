@@ -122,6 +122,20 @@ const MUTATIONS: &[Mutation] = &[
         test: MODELS,
     },
     Mutation {
+        name: "what was read of a header is taken for the whole file",
+        file: "crates/formats/src/gguf/cursor.rs",
+        line: "self.length - self.offset()",
+        broken: "self.bytes.len() as u64 - self.offset()",
+        test: &["--package", "minfer-formats"],
+    },
+    Mutation {
+        name: "a model file that was written to is run",
+        file: "crates/minfer/src/load.rs",
+        line: "file.gguf().check_unchanged()?;",
+        broken: "",
+        test: &["--package", "minfer", "--test", "changed_files"],
+    },
+    Mutation {
         name: "kv: the sum of a session file is not checked",
         file: "crates/engine/src/kv/session/file.rs",
         line: "if u64::from_le_bytes(written) != sum.digest() {",
