@@ -77,11 +77,10 @@ fn with_flags(text: String) -> String {
 fn of_submit(error: &SubmitError) -> String {
     match error {
         SubmitError::ExceedsContext { n_prompt_tokens, n_ctx } if n_prompt_tokens == n_ctx => format!(
-            "the prompt of {} fills the context of {} and leaves no room for an answer; -c gives a larger context",
+            "the prompt of {} leaves no room for an answer in the context of {}",
             counted(*n_prompt_tokens, "token"),
             counted(*n_ctx, "token")
         ),
-        SubmitError::ExceedsContext { .. } => format!("{error}; -c gives a larger one"),
         SubmitError::ExceedsKv { .. } => format!("{error}; --kv-memory gives a larger one"),
         _ => error.to_string(),
     }
@@ -89,12 +88,6 @@ fn of_submit(error: &SubmitError) -> String {
 
 fn of_engine(error: &EngineError) -> String {
     match error {
-        EngineError::ExceedsContext { n_new_tokens, n_ctx, .. } if n_new_tokens >= n_ctx => {
-            format!("{error}; -c gives a larger one")
-        }
-        EngineError::ExceedsContext { .. } => format!(
-            "{error}; -c gives a larger one, and --context-shift forgets the oldest part of a conversation instead"
-        ),
         EngineError::NothingToForget { .. } => format!("{error}; a smaller --keep leaves something"),
         _ => error.to_string(),
     }
@@ -141,15 +134,6 @@ mod tests {
         assert_eq!(small, "--n-ctx (-c) is 1, but must be at least 2");
         let long = text(&SessionError::TooLong { length: 48, n_ctx: 32 });
         assert_eq!(long, "it holds 48 positions, the context has 32 (--n-ctx)");
-        let room = |n_new_tokens| {
-            text(&EngineError::ExceedsContext { n_prompt_tokens: 131, n_new_tokens, n_ctx: 64 })
-        };
-        assert!(room(40).contains("--context-shift"), "{}", room(40));
-        assert!(
-            room(131).ends_with("64 tokens; -c gives a larger one"),
-            "forgetting makes no room: {}",
-            room(131)
-        );
         let key = ModelError::UselessOverride { key: "a.b".to_owned(), nearest: None };
         let load = text(&LoadError::Model { path: "m.gguf".to_owned(), cause: key });
         assert!(load.starts_with("m.gguf: --override-kv a.b: the file has no"), "{load}");

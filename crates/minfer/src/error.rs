@@ -7,7 +7,7 @@ use minfer_models::ModelError;
 use minfer_tensor::counted;
 use minfer_text::{TemplateError, TokenizerError};
 
-use crate::BudgetError;
+use crate::{BudgetError, Stretch};
 
 /// Why a model could not be made ready. Messages name options by their fields, in backticks.
 #[derive(Debug, thiserror::Error)]
@@ -68,14 +68,14 @@ pub enum LoadError {
     #[error(transparent)]
     Kv(#[from] KvSpecError),
     /// A context longer than the model's.
-    #[error("a context of {asked} positions is asked for, the model has {most}{}", longer(*stretches))]
+    #[error("a context of {asked} positions is asked for, the model has {most}{}", longer(*stretch))]
     ContextTooLong {
         /// What was asked for.
         asked: u32,
-        /// The model's own.
+        /// The model's own, as far as settings stretch it.
         most: u32,
-        /// Whether rotated positions can stretch it.
-        stretches: bool,
+        /// What makes it longer.
+        stretch: Stretch,
     },
     /// A setting of zero where at least one is needed.
     #[error("{0} must be at least 1")]
@@ -133,11 +133,12 @@ fn place(path: &str, cause: &ModelError) -> String {
     }
 }
 
-fn longer(stretches: bool) -> &'static str {
-    if stretches {
-        "; longer needs `rope.scaling` with `rope.scale`"
-    } else {
-        ", and its learned positions end there"
+fn longer(stretch: Stretch) -> &'static str {
+    match stretch {
+        Stretch::Never => ", and its learned positions end there",
+        Stretch::Scaling => "; longer needs `rope.scaling` with `rope.scale`",
+        Stretch::Scale => "; longer needs a larger `rope.scale`",
+        Stretch::FreqScale => "; longer needs a smaller `rope.freq_scale`",
     }
 }
 

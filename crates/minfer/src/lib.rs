@@ -39,6 +39,7 @@ pub use load::{ContextBound, ContextLength, Footprint, KvOptions, LoadOptions, L
 pub use load_progress::LoadProgress;
 pub use machine::{Machine, MachineOptions};
 pub use memory::{AddressLimit, MemoryError, available_memory, resident_memory, spare_addresses};
+pub use room::Stretch;
 pub use traffic::WeightTraffic;
 
 pub use minfer_cpu as cpu;

@@ -8,10 +8,10 @@ use minfer_text::{ChatTemplate, TemplateError, Tokenizer};
 
 use crate::identity::identity;
 use crate::load_progress::{LoadProgress, Watched};
-use crate::room::{Asked, wanted_context};
+use crate::room::{Asked, longest_context, wanted_context};
 use crate::{
-    LoadError, Machine, MemoryBound, MemoryBudget, MemoryLease, MemoryUse, ModelFile, TemplateChoice,
-    WeightTraffic,
+    LoadError, Machine, MemoryBound, MemoryBudget, MemoryLease, MemoryUse, ModelFile, Stretch,
+    TemplateChoice, WeightTraffic,
 };
 
 /// How many positions a sequence may have.
@@ -145,6 +145,10 @@ pub struct Loaded {
     pub wanted_n_ctx: u32,
     /// What bounds them where they are fewer than wanted.
     pub context_bound: Option<ContextBound>,
+    /// Positions that a sequence can be given at most with these settings; at least `wanted_n_ctx`.
+    pub longest_n_ctx: u32,
+    /// What gives more than those.
+    pub stretch: Stretch,
     /// Form of the KV cache.
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
@@ -212,6 +216,8 @@ impl Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
             identity,
             traffic: WeightTraffic::of(&model.program, &kept),
+            longest_n_ctx: longest_context(&model, &options.model),
+            stretch: Stretch::of(&model, &options.model),
             model,
             tokenizer: Arc::new(tokenizer),
             template,

@@ -142,10 +142,11 @@ pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32
     let longest = longest_context(model, &options.model);
     match options.n_ctx {
         ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("`n_ctx`")),
-        ContextLength::Fixed(asked) if asked > longest => {
-            let stretches = model.hyperparams.attention.rotated != LayerSet::None;
-            Err(LoadError::ContextTooLong { asked, most: longest, stretches })
-        }
+        ContextLength::Fixed(asked) if asked > longest => Err(LoadError::ContextTooLong {
+            asked,
+            most: longest,
+            stretch: Stretch::of(model, &options.model),
+        }),
         ContextLength::Fixed(asked) => Ok(asked),
         ContextLength::AtMost(most) => Ok(most.min(longest)),
         ContextLength::Auto => Ok(model.context_length()),
@@ -154,13 +155,38 @@ pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32
 
 /// Positions that can be asked for: the model's own, times the factor of a stretch that the settings ask for. A stretch
 /// that the file itself asks for is in its own context length.
-fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
+pub(crate) fn longest_context(model: &Model, options: &ModelOptions) -> u32 {
     let own = model.context_length();
     if options.rope.scale.is_none() && options.rope.freq_scale.is_none() {
         return own;
     }
     let stretched = f64::from(own) * model.hyperparams.rope.scaling.factor();
     own.max(stretched.min(f64::from(MOST_POSITIONS)) as u32)
+}
+
+/// What makes the longest context of a model longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stretch {
+    /// Nothing: its positions are learned.
+    Never,
+    /// `rope.scaling` with `rope.scale`.
+    Scaling,
+    /// A larger `rope.scale` than the one given.
+    Scale,
+    /// A smaller `rope.freq_scale` than the one given.
+    FreqScale,
+}
+
+impl Stretch {
+    pub(crate) fn of(model: &Model, options: &ModelOptions) -> Stretch {
+        let rotated = &model.hyperparams.attention.rotated;
+        match (options.rope.scale, options.rope.freq_scale) {
+            _ if *rotated == LayerSet::None => Stretch::Never,
+            (Some(_), _) => Stretch::Scale,
+            (_, Some(_)) => Stretch::FreqScale,
+            _ => Stretch::Scaling,
+        }
+    }
 }
 
 /// The KV cache as a function of the context.

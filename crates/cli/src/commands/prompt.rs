@@ -9,6 +9,7 @@ use minfer::text::{
 use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 
 use super::input;
+use super::room::Longer;
 use crate::args::AnswerArgs;
 use crate::loading::Found;
 use crate::{loading, output};
@@ -30,6 +31,10 @@ pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)>
             }
             _ => error,
         })?;
+    if args.context.n_ctx == 0 && loaded.n_ctx < 2 {
+        let longer = Longer::of(&loaded, args).clause(2);
+        bail!("the context of {} leaves no room for an answer{longer}", counted(loaded.n_ctx, "position"));
+    }
     say_of_unknown_variables(args, &loaded);
     Ok((machine, loaded))
 }
@@ -144,14 +149,15 @@ pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
 }
 
 /// Refuses a text that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
-pub(super) fn check_length(tokenizer: &Tokenizer, n_ctx: u32, what: &str, text: &str) -> Result<()> {
+pub(super) fn check_length(tokenizer: &Tokenizer, context: &Longer, what: &str, text: &str) -> Result<()> {
     let (fewest, bytes) = (tokenizer.fewest_ids(text.trim().len()), text.len());
-    if fewest > n_ctx as usize {
+    if fewest > context.n_ctx as usize {
         bail!(
-            "the {what} of {} has at least {}; the context has {}",
+            "the {what} of {} has at least {}; the context has {}{}",
             counted(bytes, "byte"),
             counted(fewest, "token"),
-            counted(n_ctx, "position")
+            counted(context.n_ctx, "position"),
+            context.clause(fewest + 1)
         );
     }
     Ok(())

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::answer::{self, Answer};
 use super::facts::Facts;
+use super::room::Longer;
 use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};
 use crate::args::{AnswerArgs, RunArgs};
@@ -26,19 +27,21 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let text = text(args)?;
     let (machine, loaded) = prompt::load(&args.answer, found)?;
     let facts = Facts::new(&machine, &loaded);
-    let (ids, keep) = ids(args, &loaded, &text)?;
+    let longer = Longer::of(&loaded, &args.answer);
+    let (ids, keep) = ids(args, &loaded, &longer, &text)?;
     introduce(args, &machine, &loaded);
     let engine = loaded.into_engine()?;
     let session = file.as_mut().map(|file| open_session(&engine, file)).transpose()?;
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
     let mut interrupts = Interrupts::listen()?;
-    let (id, events) = engine.submit(request)?;
+    let (id, events) = engine.submit(request).map_err(|error| longer.advise(error.into()))?;
     let leave = || {
         let overdue = interrupts.overdue(|| cancel(&engine, id, session.is_some()));
         // Rows that are to be saved are worth waiting for.
         overdue && session.is_none()
     };
     let answer = Answer::read(&events, !args.json, leave)
+        .map_err(|error| longer.advise(error))
         .and_then(|answer| finish(args, &engine, &facts, &answer).map(|()| answer));
     if answer.is_err() {
         engine.cancel(id);
@@ -100,9 +103,9 @@ fn text(args: &RunArgs) -> Result<String> {
 }
 
 /// The prompt as ids: through the chat template, or as it is. With the tokens that a context shift keeps.
-fn ids(args: &RunArgs, loaded: &Loaded, text: &str) -> Result<(Vec<u32>, u32)> {
+fn ids(args: &RunArgs, loaded: &Loaded, longer: &Longer, text: &str) -> Result<(Vec<u32>, u32)> {
     let answer = &args.answer;
-    prompt::check_length(&loaded.tokenizer, loaded.n_ctx, "prompt", text)?;
+    prompt::check_length(&loaded.tokenizer, longer, "prompt", text)?;
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if !args.raw {
             prompt::check_template(loaded)?;

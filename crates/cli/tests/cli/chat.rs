@@ -199,7 +199,10 @@ fn a_context_shift_goes_on_where_the_context_ends() {
         ])
         .stdin("one\n")
         .both();
-    assert!(cut.contains("the context of 32 tokens is full: -c N"), "{cut}");
+    assert!(
+        cut.contains("the context of 32 tokens is full; -c gives a larger one; --context-shift"),
+        "{cut}"
+    );
     let (_, whole) = chat(&place, &["-c", "64"], "one\n").both();
     assert_eq!(whole, "");
     let (_, stderr) = chat(&place, &[&flags[..], &["--context-shift"]].concat(), &typed).both();

@@ -320,6 +320,49 @@ fn a_context_is_as_long_as_the_stretch_that_is_asked_for() {
     run(&[&["-c", "1024"], &stretch[..]].concat()).json();
     has(&run(&[&["-c", "1025"], &stretch[..]].concat()).failure(), &["1025", "1024"]);
     has(&run(&["-c", "513"]).failure(), &["513", "512", "--rope-scale"]);
+    let refusal = run(&["-c", "1025", "--rope-scaling", "linear", "--rope-scale", "2"]).failure();
+    assert!(refusal.ends_with("has 1024; longer needs a larger --rope-scale"), "{refusal}");
+    let refusal = run(&["-c", "1025", "--rope-scaling", "linear", "--rope-freq-scale", "0.5"]).failure();
+    assert!(refusal.ends_with("has 1024; longer needs a smaller --rope-freq-scale"), "{refusal}");
+}
+
+#[test]
+fn advice_on_a_prompt_that_is_too_long_helps_when_followed() {
+    let place = Place::with(Family::Llama);
+    place.write("long.txt", "the ".repeat(700));
+    place.write("short.txt", "the ".repeat(70));
+    let run = |file: &str, words: &[&str]| {
+        place.minfer(&[&["run", "tiny.gguf", "-f", file, "--raw", "-n", "1", "--json"], words].concat())
+    };
+    let refused = |file: &str, words: &[&str], end: &str| {
+        let refusal = run(file, words).last_error();
+        assert!(refusal.ends_with(end), "{words:?}: {refusal}");
+    };
+    refused("short.txt", &["-c", "64"], "does not fit the context of 64 tokens; -c gives a larger one");
+    refused("short.txt", &["-c", "64", "--session", "a"], "of 64 tokens; -c gives a larger one");
+    run("short.txt", &["-c", "300"]).json();
+    let own = "; the model's own has 512, a longer one needs --rope-scaling with --rope-scale, and -c";
+    refused("long.txt", &[], own);
+    refused("long.txt", &["-c", "400"], own);
+    refused("long.txt", &["--session", "a"], own);
+    let stretch = ["--rope-scaling", "yarn", "--rope-scale"];
+    refused("long.txt", &[&stretch[..], &["4"]].concat(), "-c gives a larger one");
+    run("long.txt", &[&stretch[..], &["4", "-c", "2048"]].concat()).json();
+    refused(
+        "long.txt",
+        &[&stretch[..], &["1.1"]].concat(),
+        "; --rope-scale allows 563, a longer one needs a larger --rope-scale, and -c",
+    );
+    refused(
+        "short.txt",
+        &["--kv-memory", "32K"],
+        "--kv-memory allows no more, a larger --kv-memory gives more",
+    );
+    refused("short.txt", &["--override-kv", "llama.context_length=int:1"], &own.replace("512", "1"));
+    let learned = Place::with(Family::Gpt2);
+    learned.write("long.txt", "the ".repeat(700));
+    let refusal = learned.minfer(&["run", "tiny.gguf", "-f", "long.txt", "--raw"]).failure();
+    has(&refusal, &["; the model's own has ", ", and its learned positions end there"]);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::args::AnswerArgs;
 use crate::commands::answer::{self, Answer};
 use crate::commands::prompt;
+use crate::commands::room::Longer;
 use crate::commands::session::{self, Meanwhile, SessionFile};
 use crate::output;
 use crate::signals::Interrupts;
@@ -35,7 +36,7 @@ pub(super) struct Conversation<'a> {
     session: SessionId,
     /// Where it is saved at the end.
     file: Option<SessionFile>,
-    n_ctx: u32,
+    longer: Longer,
     /// Answers drawn so far, those that were replaced included: each has draws of its own under one seed.
     draws: u64,
     /// Answers that are no longer among the messages: the oldest were left out when the conversation outgrew the context.
@@ -51,7 +52,7 @@ impl<'a> Conversation<'a> {
     ) -> Result<Conversation<'a>> {
         let template = loaded.template.take().ok_or_else(|| anyhow!("the model has no chat template"))?;
         let tokenizer = Arc::clone(&loaded.tokenizer);
-        let n_ctx = loaded.n_ctx;
+        let longer = Longer::of(&loaded, args);
         let engine = loaded.into_engine()?;
         let saved = file.as_mut().map(|file| file.open(&engine)).transpose()?.flatten();
         let session = engine.open_session()?;
@@ -63,7 +64,7 @@ impl<'a> Conversation<'a> {
             messages: Vec::new(),
             session,
             file,
-            n_ctx,
+            longer,
             draws: 0,
             left_out: 0,
         };
@@ -94,7 +95,7 @@ impl<'a> Conversation<'a> {
 
     /// Adds a message and answers it. Where that fails the message was not said.
     pub(super) fn say(&mut self, text: &str, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
-        prompt::check_length(&self.tokenizer, self.n_ctx, "message", text)?;
+        prompt::check_length(&self.tokenizer, &self.longer, "message", text)?;
         self.messages.push(Message::new("user", text));
         self.answer(is_terminal, interrupts).inspect_err(|_| {
             self.messages.pop();
@@ -115,10 +116,10 @@ impl<'a> Conversation<'a> {
                 // Rows that were made before a shift are of no use once the template prints their text in another way.
                 Err(error) if self.args.context_shift && exceeds_context(&error) => {
                     if !self.forget_oldest() {
-                        return Err(error);
+                        return Err(self.longer.advise(error));
                     }
                 }
-                answer => break answer?,
+                answer => break answer.map_err(|error| self.longer.advise(error))?,
             }
         };
         self.draws += 1;
@@ -165,9 +166,10 @@ impl<'a> Conversation<'a> {
             return;
         }
         output::note(&format!(
-            "note: the answer ends here because the context of {} is full: -c N gives a larger one, --context-shift \
-             forgets the oldest part, /clear begins anew",
-            counted(self.n_ctx, "token")
+            "note: the answer ends here because the context of {} is full{}; --context-shift forgets the oldest part, \
+             /clear begins anew",
+            counted(self.longer.n_ctx, "token"),
+            self.longer.clause(self.longer.n_ctx as usize + 1)
         ));
     }
 
