@@ -63,7 +63,8 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    /// Changes the logit of one token, if it is still a candidate. Costs a copy of all logits the first time.
+    /// Changes the logit of one token, if it is still a candidate, to a finite one or negative infinity. Costs a copy of all
+    /// logits the first time.
     pub(super) fn change(&mut self, id: u32, change: impl FnOnce(f32) -> f32) {
         let logit = match self.form {
             Form::List => {
@@ -73,7 +74,8 @@ impl<'a> Candidates<'a> {
             _ => self.edit().get_mut(id as usize),
         };
         if let Some(logit) = logit {
-            *logit = change(*logit);
+            // What is masked stays masked.
+            *logit = if *logit == f32::NEG_INFINITY { *logit } else { change(*logit).min(f32::MAX) };
         }
     }
 

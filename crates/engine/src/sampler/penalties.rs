@@ -18,10 +18,16 @@ pub(super) fn apply(candidates: &mut Candidates<'_>, params: &SamplingParams, hi
         candidates.change(id, |logit| {
             let repeated =
                 if logit > 0.0 { logit / params.repeat_penalty } else { logit * params.repeat_penalty };
-            repeated - (params.presence_penalty + params.frequency_penalty * count as f32)
+            let said = params.presence_penalty + params.frequency_penalty * count as f32;
+            finite(repeated) - finite(said)
         });
     }
     candidates.scratch.counts = counts;
+}
+
+/// The nearest finite number, so that differences are numbers.
+fn finite(value: f32) -> f32 {
+    value.clamp(f32::MIN, f32::MAX)
 }
 
 /// Each token of the window with how often it occurs.

@@ -218,6 +218,46 @@ fn top_k_zero_is_off_and_top_p_zero_keeps_one() {
     assert_eq!(seen(&SamplingParams { min_p: 1.0, ..off() }).len(), 50);
 }
 
+/// Whatever parameters that are valid do to logits, one token is chosen, and it is the one that they make best.
+#[test]
+fn no_parameter_makes_logits_that_are_no_numbers() {
+    let logits = [1.0, 2.0, -3.0, 0.0, 3.5];
+    let (tiny, huge) = (f32::MIN_POSITIVE, f32::MAX);
+    let cases: [(SamplingParams, u32); 7] = [
+        (SamplingParams { repeat_penalty: tiny, ..off() }, 1),
+        (SamplingParams { frequency_penalty: -huge, ..off() }, 0),
+        (SamplingParams { presence_penalty: huge, frequency_penalty: -huge, ..off() }, 0),
+        (SamplingParams { presence_penalty: -huge, frequency_penalty: -huge, ..off() }, 0),
+        (SamplingParams { repeat_penalty: tiny, frequency_penalty: huge, ..off() }, 4),
+        (SamplingParams { logit_bias: vec![(2, huge), (2, huge)], ..off() }, 2),
+        (
+            SamplingParams {
+                logit_bias: vec![(0, -huge), (0, -huge), (0, huge)],
+                repeat_penalty: tiny,
+                ..off()
+            },
+            1,
+        ),
+    ];
+    for (params, best) in cases {
+        params.validate(logits.len()).unwrap();
+        for params in [
+            SamplingParams { temperature: 0.0, ..params.clone() },
+            SamplingParams { top_k: 1, ..params.clone() },
+            SamplingParams { top_p: 0.9, min_p: 0.01, temperature: 0.5, ..params.clone() },
+            SamplingParams {
+                top_p: 0.9,
+                order: vec![Stage::Penalties, Stage::Temperature, Stage::TopP],
+                ..params
+            },
+        ] {
+            let chosen = choose(&params, &logits, &[0, 1, 0, 1, 0], 0);
+            let is_drawn = params.temperature != 0.0 && params.top_k != 1;
+            assert!(chosen == Ok(best) || is_drawn && chosen.is_ok(), "{params:?}: {chosen:?}");
+        }
+    }
+}
+
 #[test]
 fn masked_tokens_are_never_chosen() {
     let sampler = Sampler::new(off(), 1, 0).with_masked([0, 2].into(), 3);

@@ -6,7 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use minijinja_contrib::pycompat;
 
-use super::{clock, json, python};
+use super::{clock, json, namespaces, python};
 
 /// Steps a rendering may take. A step is an instruction or 64 bytes of text,
 /// so this also bounds the memory that a template can fill. Megabytes of
@@ -28,6 +28,7 @@ pub(super) fn compile(name: &'static str, source: &str) -> Result<Environment<'s
     environment.set_recursion_limit(RECURSION_LIMIT);
     environment.set_unknown_method_callback(pycompat::unknown_method_callback);
     environment.add_filter("tojson", json::tojson);
+    environment.add_filter(namespaces::FILTER, namespaces::kept);
     environment.add_function("raise_exception", raise_exception);
     python::register(&mut environment);
     environment.add_template_owned(name, prepared(source))?;
@@ -70,7 +71,7 @@ fn raise_exception(words: String) -> Result<Value, Error> {
 /// The template with the line ends and the constructs that Python's jinja2 knows.
 fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    python::with_markup_sums(&without_generation_tags(&source))
+    namespaces::guarded(&python::with_markup_sums(&without_generation_tags(&source)))
 }
 
 /// Replaces `{% generation %}` and `{% endgeneration %}`, which mark text for

@@ -13,6 +13,7 @@ mod encode;
 mod environment;
 mod json;
 mod message;
+mod namespaces;
 mod probe;
 mod python;
 

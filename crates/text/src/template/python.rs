@@ -7,6 +7,7 @@ use minijinja::value::{Object, ObjectRepr, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Output, State, Value};
 
 use super::json::python_float;
+use super::namespaces;
 
 /// Registers tests, filters and the formatter.
 pub(super) fn register(environment: &mut Environment<'static>) {
@@ -125,7 +126,10 @@ pub(super) fn without_markers(text: &str) -> std::borrow::Cow<'_, str> {
 fn write_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.contains(MARKUP_START) => out.write_str(&escaped(text)).map_err(no_room),
-        _ => minijinja::escape_formatter(out, state, value),
+        _ => {
+            namespaces::charge(state, value)?;
+            minijinja::escape_formatter(out, state, value)
+        }
     }
 }
 

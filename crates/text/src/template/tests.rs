@@ -193,6 +193,39 @@ fn hostile_nesting_does_not_exhaust_the_stack() {
     assert_eq!(error, TemplateError::TooLong { bytes: source.len() });
 }
 
+/// A namespace that holds itself, and lists that hold each other so often that nobody could walk through them.
+#[test]
+fn what_cannot_be_walked_is_an_error() {
+    let new = "{% set ns = namespace(x=[1], y=[1], z=namespace()) %}";
+    for cycle in [
+        "{% set ns.x = ns %}",
+        "{% set ns.x = [ns] %}",
+        "{% set ns.x = {'a': (ns,)} %}",
+        "{%- set ns.z.z = ns.z -%}",
+        "{% set ns.z.z, a = ns, 1 %}",
+    ] {
+        let error = render(&format!("{new}{cycle}{{{{ ns }}}}{{{{ ns == ns.z }}}}"), &RenderInput::default());
+        assert!(error.unwrap_err().to_string().contains("cannot hold a namespace"), "{cycle}");
+    }
+    let double = "{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = {'a': ns.y, 'b': ns.y} %}{% endfor %}";
+    let slice = "{% for i in range(20000) %}{% set ns.x = ns.x[:] %}{% endfor %}";
+    let calls = "{% macro m(x, n) %}{% if n %}{{ m([x, x], n - 1) }}{% else %}{{ x }}{% endif %}{% endmacro %}{{ m(1, 60) }}";
+    for (many, is_error) in [(double, true), (slice, false), (calls, true)] {
+        for use_it in ["", "{{ ns.x }}", "{{ ns.x == ns.y }}", "{{ ns.x | string }}", "{{ [ns.x] | sort }}"] {
+            let result = render(&format!("{new}{many}{use_it}"), &RenderInput::default());
+            assert_eq!(result.is_err(), is_error, "{many}{use_it}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn conversations_fit_into_a_namespace() {
+    let source = "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [m] %}{% endfor %}\
+        {{ ns.all | length }}";
+    let messages: Vec<_> = (0..2000).map(|i| json!({"role": "user", "content": format!("{i}")})).collect();
+    assert_eq!(render(source, &input(json!(messages))).unwrap(), "2000");
+}
+
 #[test]
 fn the_last_message_can_be_continued() {
     let source = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>\n{% endfor %}";

@@ -189,6 +189,8 @@ fn content() -> impl Strategy<Value = String> {
             "<",
             "¤",
             "\u{f0000}",
+            "\u{fdd0}",
+            "\u{fdd1}",
             "hi",
             " ",
             "\n",
@@ -208,7 +210,9 @@ proptest! {
         let template = template("<|im_start|>{{ messages[0].content }}{{ messages[1].content }}<|im_end|>");
         let input = conversation(&[("user", &first), ("tool", &second)]);
         let ids = encode_chat(tokenizer, &template, &input).unwrap();
-        let plain = tokenizer.encode(&format!("{first}{second}"), EncodeOptions::default()).unwrap();
+        // The two noncharacters that the template engine keeps for itself.
+        let content = format!("{first}{second}").replace(['\u{fdd0}', '\u{fdd1}'], "\u{fffd}");
+        let plain = tokenizer.encode(&content, EncodeOptions::default()).unwrap();
         prop_assert_eq!(&ids[1..ids.len() - 1], &plain[..]);
         let all = tokenizer.decode(&ids, DecodeOptions { show_special: true });
         prop_assert_eq!(all, template.render(&input).unwrap());

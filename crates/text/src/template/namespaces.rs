@@ -1,0 +1,180 @@
+//! What templates keep in namespaces.
+//!
+//! A namespace is the only value that changes after it was made. One that held itself would be walked without end, and a
+//! loop could make it hold as many lists in lists as would take years to walk. So whatever is assigned is looked at first.
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, ErrorKind, State, Value};
+
+/// The filter that looks at what is assigned.
+pub(super) const FILTER: &str = "kept_in_a_namespace";
+
+/// Values that cost one step.
+const VALUES_A_STEP: u64 = 16;
+/// Most values that are in one.
+const MAX_VALUES: u64 = 1 << 18;
+/// Deeper values end with an error instead of exhausting the stack.
+const MAX_DEPTH: usize = 200;
+
+/// A value that may be assigned. What can be walked once only becomes a list.
+///
+/// # Errors
+/// It holds a namespace or too many values, is nested too deeply, or the steps are used up.
+pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+    let value = match value.kind() {
+        ValueKind::Iterable => Value::from(value.try_iter()?.collect::<Vec<_>>()),
+        _ => value,
+    };
+    let mut walk = Walk { state, may_hold_namespaces: false, values: 0 };
+    walk.value(&value, 0)?;
+    Ok(value)
+}
+
+/// Uses up the steps that walking through a value takes.
+///
+/// # Errors
+/// There are not so many left, it holds too many values, or is nested too deeply.
+pub(super) fn charge(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
+    Walk { state, may_hold_namespaces: true, values: 0 }.value(value, 0)
+}
+
+struct Walk<'w, 's, 'e> {
+    state: &'w State<'s, 'e>,
+    may_hold_namespaces: bool,
+    /// How many values it came to.
+    values: u64,
+}
+
+impl Walk<'_, '_, '_> {
+    fn value(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
+        self.values += 1;
+        if self.values.is_multiple_of(VALUES_A_STEP) {
+            self.state.consume_fuel(1)?;
+        }
+        if depth > MAX_DEPTH {
+            return Err(invalid("the value is nested too deeply"));
+        }
+        if self.values > MAX_VALUES {
+            return Err(invalid("the value holds too many values"));
+        }
+        match value.kind() {
+            ValueKind::Map if is_namespace(value) && !self.may_hold_namespaces => {
+                Err(invalid("a namespace cannot hold a namespace"))
+            }
+            ValueKind::Map => value.try_iter()?.try_for_each(|key| {
+                self.value(&key, depth + 1)?;
+                self.value(&value.get_item(&key)?, depth + 1)
+            }),
+            ValueKind::Seq | ValueKind::Iterable => {
+                value.try_iter()?.try_for_each(|item| self.value(&item, depth + 1))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a value is a namespace, whose type has no other sign.
+fn is_namespace(value: &Value) -> bool {
+    value.as_object().is_some_and(|object| object.type_name().ends_with("::Namespace"))
+}
+
+fn invalid(words: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidOperation, words)
+}
+
+/// The template with [`FILTER`] on whatever is assigned to an attribute.
+pub(super) fn guarded(source: &str) -> String {
+    let mut result = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some((before, inside, end)) = next_tag(rest) {
+        result.push_str(before);
+        result.push_str(&with_filter(inside).unwrap_or_else(|| inside.to_owned()));
+        rest = &rest[end..];
+        if inside.trim_matches(['-', '+', ' ', '\t', '\n']) == "raw" {
+            let raw = rest.find("endraw").unwrap_or(rest.len());
+            result.push_str(&rest[..raw]);
+            rest = &rest[raw..];
+        }
+    }
+    result.push_str(rest);
+    result
+}
+
+/// The text up to the next statement, its opening included, what is inside, and where that ends.
+fn next_tag(source: &str) -> Option<(&str, &str, usize)> {
+    let mut at = 0;
+    loop {
+        let open = at + source[at..].find('{')?;
+        let inside = open + 2;
+        match source.get(open..inside) {
+            Some("{%") => {
+                let end = inside + end_of(&source[inside..], "%}")?;
+                return Some((&source[..inside], &source[inside..end], end));
+            }
+            Some("{{") => at = inside + end_of(&source[inside..], "}}")?,
+            Some("{#") => at = inside + source[inside..].find("#}")?,
+            _ => at = open + 1,
+        }
+    }
+}
+
+/// Where an expression's closing is, which is not in a string.
+fn end_of(source: &str, closing: &str) -> Option<usize> {
+    let mut quote = None;
+    let mut characters = source.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match quote {
+            Some(_) if character == '\\' => drop(characters.next()),
+            Some(open) if character == open => quote = None,
+            Some(_) => {}
+            None if source[at..].starts_with(closing) => return Some(at),
+            None if ['"', '\''].contains(&character) => quote = Some(character),
+            None => {}
+        }
+    }
+    None
+}
+
+/// The statement with the filter, if it is an assignment to an attribute.
+fn with_filter(statement: &str) -> Option<String> {
+    let words = statement.trim_start_matches(['-', '+']).trim_start();
+    let assignment = words.strip_prefix("set").filter(|rest| rest.starts_with([' ', '\t', '\n']))?;
+    let (target, _) = assignment.split_once('=')?;
+    let is_name = |c: char| c.is_alphanumeric() || "_., ()\t\n".contains(c);
+    if !target.contains('.') || !target.chars().all(is_name) {
+        return None;
+    }
+    let start = statement.len() - assignment.len() + target.len() + 1;
+    let value = statement[start..].trim_end_matches(['-', '+']);
+    let control = &statement[start + value.len()..];
+    Some(format!("{}({value})|{FILTER} {control}", &statement[..start]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assignments_to_attributes_are_guarded() {
+        for (source, wanted) in [
+            ("a{% set ns.x = 1 %}b", "a{% set ns.x =( 1 )|kept_in_a_namespace %}b"),
+            ("{%- set ns.x=y -%}", "{%- set ns.x=(y )|kept_in_a_namespace -%}"),
+            ("{%set ns.x = '%}' ~ \"\\\"%}\"%}c", "{%set ns.x =( '%}' ~ \"\\\"%}\")|kept_in_a_namespace %}c"),
+            ("{% set ns.x, b = 1, 2 %}", "{% set ns.x, b =( 1, 2 )|kept_in_a_namespace %}"),
+        ] {
+            assert_eq!(guarded(source), wanted);
+        }
+        for same in [
+            "{% set x = a.b %}",
+            "{% set ns.x %}a{% endset %}",
+            "{% if ns.x == 1 %}{{ '{% set ns.x = 1 %}' }}{% endif %}",
+            "{# {% set ns.x = 1 %} #}{ {% settle ns.x = 1 %}",
+            "{% raw %}{% set ns.x = 1 %}{% endraw %}",
+            "{% set f('.') = 1 %}{% set ns.x = 1",
+        ] {
+            assert_eq!(guarded(same), same);
+        }
+        let several = "{% raw %}{% endraw %}{% set ns.x = 1 %}";
+        assert_eq!(guarded(several).matches(FILTER).count(), 1);
+    }
+}
