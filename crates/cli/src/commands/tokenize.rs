@@ -20,7 +20,7 @@ pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let ids = tokenizer.encode(&text, options)?;
     output::answer(|out| {
         if args.json {
-            serde_json::to_writer(&mut *out, &ids)?;
+            serde_json::to_writer(&mut *out, &ids).map_err(std::io::Error::from)?;
             return Ok(writeln!(out)?);
         }
         for id in ids {

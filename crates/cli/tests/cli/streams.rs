@@ -49,6 +49,9 @@ fn a_full_disk_is_a_failure() {
         "doctor",
         "detokenize tiny.gguf 1",
         "show tiny.gguf",
+        "show tiny.gguf --json",
+        "tokenize tiny.gguf",
+        "tokenize tiny.gguf --json",
         "completions zsh",
         "run tiny.gguf p --raw",
         "run tiny.gguf p --raw --json",
@@ -59,7 +62,10 @@ fn a_full_disk_is_a_failure() {
         let script = format!("'{}' {arguments} > /dev/full", env!("CARGO_BIN_EXE_minfer"));
         let mut run = place.program("sh");
         run.command.args(["-c", &script]);
-        let refusal = run.stdin("[1,2,3]").failure();
+        // A long text of digits, so that what is made of it is written piece by piece.
+        let stdin =
+            if arguments.starts_with("tokenize") { "1 ".repeat(20_000) } else { "[1,2,3]".to_owned() };
+        let refusal = run.stdin(stdin).failure();
         has(
             &refusal,
             &["the output could not be written: No space left", "free some space or write it elsewhere"],
