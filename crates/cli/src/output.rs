@@ -68,11 +68,22 @@ pub(crate) fn of_stdout(error: anyhow::Error) -> anyhow::Error {
     error.context(text)
 }
 
+/// Says what the system refused where it gave no thread.
+pub(crate) fn no_thread(cause: io::Error) -> anyhow::Error {
+    let text =
+        format!("a thread could not be started: {cause}; a larger limit of processes (ulimit -u) may help");
+    anyhow::Error::new(cause).context(text)
+}
+
 /// What helps where something could not be written; empty, or a clause with its separator.
 pub(crate) fn write_advice(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::StorageFull => "; free some space or write it elsewhere",
         io::ErrorKind::FileTooLarge => "; a larger limit of file sizes (ulimit -f) lets it be written",
+        #[cfg(unix)]
+        _ if cause.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+            "; a larger limit of open files (ulimit -n) lets it be written"
+        }
         _ => "",
     }
 }

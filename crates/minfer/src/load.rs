@@ -195,9 +195,12 @@ impl Loaded {
         let context_bound = (n_ctx < wanted_n_ctx).then_some(needs.bound);
         let kv = needs.prepared.kv_spec().clone();
         let (executor, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| file.tokenizer(options.tokenizer_pre.as_deref()));
+            let tokenize = || file.tokenizer(options.tokenizer_pre.as_deref());
+            let tokenizer = std::thread::Builder::new().spawn_scoped(scope, tokenize);
             let weights = model.weights(file.gguf());
             let executor = needs.prepared.load(&Watched::new(&weights, &kept, &report));
+            // Where the system refuses a thread, it is built after the weights.
+            let Ok(tokenizer) = tokenizer else { return (executor, tokenize()) };
             (executor, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         let (mut executor, tokenizer) = (executor?, tokenizer?);

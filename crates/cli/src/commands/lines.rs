@@ -8,11 +8,13 @@
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 
 use anyhow::{Error, Result, anyhow};
 
 use super::input;
 use crate::json::Fault;
+use crate::output;
 
 /// The most bytes of one line.
 const MOST_LINE_BYTES: usize = 16 << 20;
@@ -48,10 +50,10 @@ pub(super) fn answer_each(
     let (blocks, answer) = (Arc::new(Mutex::new(blocks)), Arc::new(answer));
     for _ in 0..threads {
         let (blocks, answer) = (Arc::clone(&blocks), Arc::clone(&answer));
-        std::thread::Builder::new().spawn(move || answer_blocks(&blocks, &*answer))?;
+        Builder::new().spawn(move || answer_blocks(&blocks, &*answer)).map_err(output::no_thread)?;
     }
     let read = move || read_blocks(&mut std::io::stdin(), &to_answer, &to_write);
-    let reader = std::thread::Builder::new().spawn(read)?;
+    let reader = Builder::new().spawn(read).map_err(output::no_thread)?;
     // After a failure nobody waits for the threads: stdin may stay open for ever.
     write_parts(out, &parts)?;
     reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

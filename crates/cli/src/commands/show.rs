@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::Builder;
 
 use anyhow::{Context, Result, bail};
 use minfer::formats::gguf::{Array, File, Tensor, Value};
@@ -280,8 +281,13 @@ fn svg(source: &str) -> Result<Vec<u8>> {
     let mut input = child.stdin.take().context("dot has no stdin")?;
     // Written beside reading, so that neither side waits for the other with a full pipe.
     let output = std::thread::scope(|scope| {
-        scope.spawn(move || input.write_all(source.as_bytes()));
-        child.wait_with_output()
+        let written = Builder::new().spawn_scoped(scope, move || input.write_all(source.as_bytes()));
+        if let Err(error) = written {
+            // Its input ended with the refusal, so it ends too.
+            let _ = child.wait();
+            return Err(output::no_thread(error));
+        }
+        Ok(child.wait_with_output()?)
     })?;
     if !output.status.success() {
         bail!("dot: {}: {}", output.status, String::from_utf8_lossy(&output.stderr));

@@ -7,6 +7,7 @@ mod chat;
 mod doctor;
 mod help;
 mod interrupt;
+mod limits;
 mod logprobs;
 mod memory;
 mod perplexity;

@@ -54,7 +54,8 @@ impl Lines {
         let ((ask, asked), (say, typed)) = (channel(), channel());
         std::thread::Builder::new()
             .name("lines".to_owned())
-            .spawn(move || read(is_terminal, &asked, &say))?;
+            .spawn(move || read(is_terminal, &asked, &say))
+            .map_err(output::no_thread)?;
         Ok(Lines { is_terminal, terminal: Terminal::new(), ask, typed })
     }
 

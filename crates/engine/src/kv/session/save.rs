@@ -88,10 +88,18 @@ fn beside(path: &Path) -> Result<(NamedTempFile, &Path), SessionError> {
     }
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").tempfile_in(folder);
-    // The error as it comes names the temporary file, which is nobody's.
-    let temporary = temporary.map_err(|error| std::io::Error::from(error.kind()));
+    // Opened here: `tempfile`'s own way hides the system's error behind the temporary file's name, which is nobody's.
+    let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").make_in(folder, create);
     Ok((temporary.map_err(SessionError::io("creating a file beside it"))?, folder))
+}
+
+/// Creates a file that is its owner's alone.
+fn create(path: &Path) -> std::io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
 }
 
 /// Refuses a name that something else than a session file has.
