@@ -117,6 +117,20 @@ impl Drop for Talk {
     }
 }
 
+/// While the model loads, and while it answers.
+#[test]
+fn lines_that_were_typed_ahead_are_each_answered() {
+    let place = Place::with(Family::Llama);
+    let mut talk = Talk::start(&place, &["-n", "2", "--facts"]);
+    talk.press("one\rtwo\r\"\"\"th\rree\"\"\"\r");
+    for turn in ["\"turn\":1", "\"turn\":2", "\"turn\":3"] {
+        talk.until(turn);
+    }
+    talk.until("> ");
+    talk.press("/exit\r");
+    assert_eq!(talk.code(), Some(0));
+}
+
 #[test]
 fn a_request_to_end_saves_and_leaves_the_terminal_as_it_was() {
     let place = Place::with(Family::Llama);

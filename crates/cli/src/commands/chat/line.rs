@@ -11,7 +11,7 @@ use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
 
-use super::terminal::Terminal;
+use super::terminal::{Terminal, typed_ahead};
 use crate::output;
 use crate::signals::Interrupts;
 
@@ -167,6 +167,13 @@ enum Reader {
 impl Reader {
     fn line(&mut self, prompt: &str) -> Result<Line> {
         let Reader::Terminal(editor) = self else { return stdin_line() };
+        if let Some(bytes) = typed_ahead() {
+            let line = String::from_utf8_lossy(&bytes);
+            let line = line.trim_end_matches(['\r', '\n']);
+            output::note(&format!("{prompt}{line}"));
+            let _ = editor.add_history_entry(line);
+            return Ok(if bytes.is_empty() { Line::End } else { Line::Text(line.to_owned()) });
+        }
         match editor.readline(prompt) {
             Ok(line) => {
                 // A history that is full or off is no reason to stop.

@@ -30,6 +30,28 @@ impl Terminal {
     }
 }
 
+/// A line that was typed before anybody asked for it, empty at the end of the input. To be called while no editor has the
+/// terminal, which then gives line by line; an editor would take all lines that are there, and keep the first.
+#[cfg(unix)]
+pub(super) fn typed_ahead() -> Option<Vec<u8>> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let stdin = std::io::stdin();
+    let mut pending = [PollFd::new(&stdin, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let is_there = poll(&mut pending, Some(&at_once)) == Ok(1) && pending[0].revents() == PollFlags::IN;
+    // No terminal has longer lines.
+    let mut line = vec![0; 1 << 16];
+    let read = is_there.then(|| rustix::io::read(&stdin, line.as_mut_slice()).ok()).flatten()?;
+    line.truncate(read);
+    Some(line)
+}
+
+#[cfg(not(unix))]
+pub(super) fn typed_ahead() -> Option<Vec<u8>> {
+    None
+}
+
 #[cfg(not(unix))]
 impl Terminal {
     pub(super) fn new() -> Terminal {
