@@ -68,10 +68,19 @@ pub(crate) fn of_stdout(error: anyhow::Error) -> anyhow::Error {
     error.context(text)
 }
 
+/// What helps where a thread was refused.
+pub(crate) const THREAD_ADVICE: &str = "; a larger limit of processes (ulimit -u) may help";
+
 /// Says what the system refused where it gave no thread.
 pub(crate) fn no_thread(cause: io::Error) -> anyhow::Error {
-    let text =
-        format!("a thread could not be started: {cause}; a larger limit of processes (ulimit -u) may help");
+    let text = format!("a thread could not be started: {cause}{THREAD_ADVICE}");
+    anyhow::Error::new(cause).context(text)
+}
+
+/// Says what the system refused where signals cannot be heard: a thread, or a pipe.
+pub(crate) fn no_signals(cause: io::Error) -> anyhow::Error {
+    let advice = if cause.kind() == io::ErrorKind::WouldBlock { THREAD_ADVICE } else { "" };
+    let text = format!("signals cannot be listened to: {cause}{advice}");
     anyhow::Error::new(cause).context(text)
 }
 

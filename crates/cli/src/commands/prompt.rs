@@ -53,6 +53,9 @@ fn say_of_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
 /// Refuses to go on where the file's own template cannot be used.
 pub(super) fn check_template(loaded: &Loaded) -> Result<()> {
     match &loaded.template_fault {
+        Some(fault @ TemplateError::NoThread(_)) => {
+            bail!("{fault}{}, and `minfer run --raw` needs none", output::THREAD_ADVICE)
+        }
         Some(fault) => bail!("{fault}; --chat-template gives another, and `minfer run --raw` needs none"),
         None => Ok(()),
     }

@@ -33,7 +33,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let engine = loaded.into_engine()?;
     let session = file.as_mut().map(|file| open_session(&engine, file)).transpose()?;
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
-    let mut interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::listen().map_err(output::no_signals)?;
     let (id, events) = engine.submit(request).map_err(|error| longer.advise(error.into()))?;
     let leave = || {
         let overdue = interrupts.overdue(|| cancel(&engine, id, session.is_some()));

@@ -45,7 +45,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
         ));
     }
     let mut conversation = Conversation::new(answer, loaded, file)?;
-    let mut interrupts = Interrupts::listen()?;
+    let mut interrupts = Interrupts::listen().map_err(output::no_signals)?;
     let ended = talk(&mut conversation, &mut lines, &mut interrupts);
     // Whatever ended the conversation, what was said is kept.
     interrupts.hold();
