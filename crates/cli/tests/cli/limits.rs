@@ -24,6 +24,15 @@ fn anyones() -> (Place, &'static str) {
 #[test]
 fn what_needs_no_second_thread_goes_on_without_one() {
     let (place, user) = anyones();
+    let works = |line: &str| place.program("sh").arguments(&["-c", line]).output().status.success();
+    if !works(&format!("{user} prlimit --nproc=100 ./minfer --version")) {
+        println!("skipped: prlimit or setpriv is not there, or may not do its work");
+        return;
+    }
+    if works(&format!("{user} prlimit --nproc=1 sh -c 'sh -c true; exit'")) {
+        println!("skipped: this system does not hold anybody to a limit of processes");
+        return;
+    }
     let alone = |line: &str| {
         let script = format!("exec {user} prlimit --nproc=1 ./minfer {line}");
         place.program("sh").arguments(&["-c", &script]).stdin("{\"text\": \"one\"}\n")
@@ -52,9 +61,12 @@ fn a_session_that_finds_no_free_file_says_so() {
         let output = place.program("sh").arguments(&["-c", &script, env!("CARGO_BIN_EXE_minfer")]).output();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
+    // Files that the caller of the tests has left open move the least number that is enough.
     let refusals: Vec<String> =
-        (3..8).map(refused).filter(|(code, _)| *code == Some(1)).map(|(_, text)| text).collect();
-    assert!(refusals.iter().all(|text| text.contains("Too many open files (os error 24)")), "{refusals:?}");
+        (3..256).map(refused).take_while(|(code, _)| *code != Some(0)).map(|(_, text)| text).collect();
+    let said = |text: &&String| text.starts_with("error: ");
+    let mut in_words = refusals.iter().filter(said);
+    assert!(in_words.all(|text| text.contains("Too many open files (os error 24)")), "{refusals:?}");
     let of_session = refusals.iter().find(|text| text.contains("creating a file beside it: "));
     has(of_session.expect("one of them"), &["a.session", "a larger limit of open files (ulimit -n)"]);
 }
