@@ -284,7 +284,7 @@ impl Sequence {
                 prompt: self.prompt_len as u32,
                 completion: self.generated() as u32,
                 cached,
-                reused: cached - forgotten,
+                reused: cached.saturating_sub(forgotten),
                 removed: self.history.removed_tokens(),
             },
             timings: Timings {

@@ -56,8 +56,6 @@ impl WeightSource for NoWeights {
         target.copy_from_slice(&self.0[offset as usize..][..target.len()]);
         Ok(())
     }
-
-    fn release(&self, _id: WeightId) {}
 }
 
 /// An executor over `backend`.

@@ -23,8 +23,8 @@ pub trait WeightSource: Sync {
     /// May, if there are not so many.
     fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError>;
 
-    /// The backend has the whole weight and will not read it again.
-    fn release(&self, id: WeightId);
+    /// Is told that the backend has the whole weight and will not read it again.
+    fn taken(&self, _id: WeightId) {}
 }
 
 /// Why stored bytes of a weight cannot be had, with the place that they should have come from.

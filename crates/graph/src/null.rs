@@ -216,7 +216,7 @@ impl Backend for NullBackend {
     ) -> Result<Box<dyn LoadedWeights>, BackendError> {
         let bytes = self.weight_bytes(program).into_iter().sum();
         self.allocate("weights", bytes)?;
-        program.used_weights().into_iter().for_each(|id| source.release(id));
+        program.used_weights().into_iter().for_each(|id| source.taken(id));
         self.state().stats.loads += 1;
         Ok(Box::new(NullWeights(bytes)))
     }

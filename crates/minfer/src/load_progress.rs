@@ -38,8 +38,8 @@ impl<F: Fn(LoadProgress) + Sync> WeightSource for Watched<'_, F> {
         self.weights.read(id, offset, target)
     }
 
-    fn release(&self, id: WeightId) {
-        self.weights.release(id);
+    fn taken(&self, id: WeightId) {
+        self.weights.taken(id);
         let bytes = self.kept[id.0 as usize];
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         (self.report)(LoadProgress { done, total: self.kept.iter().sum() });

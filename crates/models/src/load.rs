@@ -144,8 +144,6 @@ impl WeightSource for FileWeights<'_> {
         let read = self.file.read(self.tensors[id.0 as usize], offset, target);
         read.map_err(|error| WeightError(error.to_string()))
     }
-
-    fn release(&self, _id: WeightId) {}
 }
 
 /// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.

@@ -1,6 +1,7 @@
 //! A model's weights as this backend keeps them: matrices in panels, vectors as f32.
 
 use std::any::Any;
+use std::fmt::Display;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use minfer_tensor::blocks;
 use super::NAME;
 use crate::Pool;
 use crate::memory::Mapping;
-use crate::pack::{PackError, PackedMatrix, Packer};
+use crate::pack::{PackedMatrix, Packer};
 use crate::threads::ChunkCounter;
 
 /// Bytes of the file that are read and packed in one go, unless a panel takes more: a part of the second-level cache.
@@ -48,7 +49,7 @@ impl CpuWeights {
             if let Weight::Vector(values) = weight {
                 let id = WeightId(index as u32);
                 *values = read_vector(program.weight(id), id, source)?;
-                source.release(id);
+                source.taken(id);
             }
         }
         pack_all(program, &mut weights, source, pool)?;
@@ -174,9 +175,7 @@ fn read_vector(desc: &WeightDesc, id: WeightId, source: &dyn WeightSource) -> Re
     let mut values = vec![0.0; desc.columns() as usize * desc.rows() as usize];
     match blocks::decode_row(desc.dtype, &bytes, &mut values) {
         Ok(()) => Ok(values),
-        Err(cause) => {
-            Err(BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) })
-        }
+        Err(cause) => Err(failed(desc, &cause)),
     }
 }
 
@@ -190,7 +189,7 @@ fn fit(bytes: &mut Vec<u8>, length: usize) -> Result<(), BackendError> {
     Ok(())
 }
 
-fn failed(desc: &WeightDesc, cause: &PackError) -> BackendError {
+fn failed(desc: &WeightDesc, cause: &dyn Display) -> BackendError {
     BackendError::Device { backend: NAME.to_owned(), reason: format!("{}: {cause}", desc.name) }
 }
 
@@ -250,7 +249,7 @@ impl Chunk<'_> {
         self.packer.pack_panels(bytes, self.panels.clone()).map_err(|cause| failed(self.desc, &cause))?;
         let packed = self.panels.len();
         if self.left.fetch_sub(packed, Ordering::AcqRel) == packed {
-            source.release(self.id);
+            source.taken(self.id);
         }
         Ok(())
     }

@@ -206,6 +206,4 @@ impl WeightSource for ZeroWeights {
         target.copy_from_slice(&self.0[id.0 as usize][offset as usize..][..target.len()]);
         Ok(())
     }
-
-    fn release(&self, _id: WeightId) {}
 }

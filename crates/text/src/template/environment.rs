@@ -6,7 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value};
 use minijinja_contrib::pycompat;
 
-use super::{clock, json, namespaces, python};
+use super::{clock, json, namespaces, python, statements};
 
 /// Steps a rendering may take. A step is an instruction or 64 bytes of text,
 /// so this also bounds the memory that a template can fill. Megabytes of
@@ -71,33 +71,23 @@ fn raise_exception(words: String) -> Result<Value, Error> {
 /// The template with the line ends and the constructs that Python's jinja2 knows.
 fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    namespaces::guarded(&python::with_markup_sums(&without_generation_tags(&source)))
+    python::with_markup_sums(&statements::rewritten(&source, changed))
 }
 
-/// Replaces `{% generation %}` and `{% endgeneration %}`, which mark text for
-/// training and print nothing, by a block that always holds. The tags keep
-/// their whitespace controls.
-fn without_generation_tags(source: &str) -> String {
-    let mut result = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(open) = rest.find("{%") {
-        let (before, tag) = rest.split_at(open + 2);
-        result.push_str(before);
-        let Some(close) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let (inside, after) = tag.split_at(close);
-        let word = inside.trim_matches(['-', '+', ' ', '\t', '\r', '\n']);
-        result.push_str(&match word {
-            "generation" => inside.replace(word, "if true"),
-            "endgeneration" => inside.replace(word, "endif"),
-            _ => inside.to_owned(),
-        });
-        rest = after;
+/// The statement for one that Python's jinja2 knows by an extension, or that must be looked at.
+fn changed(statement: &str) -> Option<String> {
+    without_generation(statement).or_else(|| namespaces::with_filter(statement))
+}
+
+/// A block that always holds in place of `generation` and `endgeneration`, which mark text for training and print nothing.
+/// Whitespace controls stay.
+fn without_generation(statement: &str) -> Option<String> {
+    let word = statements::word(statement);
+    match word {
+        "generation" => Some(statement.replace(word, "if true")),
+        "endgeneration" => Some(statement.replace(word, "endif")),
+        _ => None,
     }
-    result.push_str(rest);
-    result
 }
 
 #[cfg(test)]
@@ -108,7 +98,7 @@ mod tests {
     fn generation_tags_become_plain_blocks() {
         let source = "{%- generation -%}a{% endgeneration %}{% if generation %}";
         let expected = "{%- if true -%}a{% endif %}{% if generation %}";
-        assert_eq!(without_generation_tags(source), expected);
-        assert_eq!(without_generation_tags("{% generation"), "{% generation");
+        assert_eq!(prepared(source), expected);
+        assert_eq!(prepared("{% generation"), "{% generation");
     }
 }

@@ -16,6 +16,7 @@ mod message;
 mod namespaces;
 mod probe;
 mod python;
+mod statements;
 
 pub use builtin::{BUILTIN_TEMPLATES, builtin_template};
 pub use deep_stack::TEMPLATE_STACK_BYTES;
