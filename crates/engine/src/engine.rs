@@ -18,7 +18,7 @@ use crate::sequence::Sequence;
 use crate::session::{SessionId, SessionInfo};
 use crate::stats::EngineStats;
 use crate::worker::{Worker, words};
-use crate::{ConfigError, EngineConfig, EngineError, Forward, HostMemory, SubmitError};
+use crate::{ConfigError, EngineConfig, EngineError, HostMemory, ModelExecutor, SubmitError};
 
 /// Names a request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -60,7 +60,7 @@ impl Engine {
     /// # Errors
     /// Settings that contradict each other or the model, or no thread could be had.
     pub fn new(
-        model: impl Forward + 'static,
+        model: impl ModelExecutor + 'static,
         tokenizer: Arc<Tokenizer>,
         config: EngineConfig,
     ) -> Result<Engine, ConfigError> {
@@ -72,7 +72,7 @@ impl Engine {
     /// # Errors
     /// As there.
     pub fn with_host_memory(
-        model: impl Forward + 'static,
+        model: impl ModelExecutor + 'static,
         tokenizer: Arc<Tokenizer>,
         config: EngineConfig,
         host: HostMemory,

@@ -2,7 +2,7 @@
 
 use minfer_tensor::counted;
 
-use crate::ForwardError;
+use crate::ModelExecutorError;
 use crate::kv::StoreError;
 use crate::request::RequestError;
 use crate::sampler::SampleError;
@@ -13,7 +13,7 @@ use crate::sampler::SampleError;
 pub enum EngineError {
     /// The forward failed; every sequence that was in it has this error.
     #[error("the model's forward failed: {0}")]
-    Forward(#[from] ForwardError),
+    ModelExecutor(#[from] ModelExecutorError),
     /// A step panicked; every sequence that was in it has this error.
     #[error("a step panicked: {0}")]
     Panicked(String),

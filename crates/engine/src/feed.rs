@@ -3,7 +3,7 @@
 use minfer_graph::{Batch, BlockTable, KvGroupBatch, SequenceView};
 
 use crate::kv::{SequenceId, Store};
-use crate::{Forward, ForwardError};
+use crate::{ModelExecutor, ModelExecutorError};
 
 /// One step's data. The store must have prepared cells for exactly the pushed tokens.
 #[derive(Debug, Default)]
@@ -48,17 +48,21 @@ impl Feed {
     }
 
     /// Feeds everything that was pushed.
-    pub(crate) fn run_body(&self, model: &mut dyn Forward, store: &Store) -> Result<(), ForwardError> {
+    pub(crate) fn run_body(
+        &self,
+        model: &mut dyn ModelExecutor,
+        store: &Store,
+    ) -> Result<(), ModelExecutorError> {
         self.with_batch(store, &[], |batch| model.run_body(batch))
     }
 
     /// Computes logits of `rows`, at most as many as the model's head takes in one run.
     pub(crate) fn run_head(
         &self,
-        model: &mut dyn Forward,
+        model: &mut dyn ModelExecutor,
         store: &Store,
         rows: &[u32],
-    ) -> Result<(), ForwardError> {
+    ) -> Result<(), ModelExecutorError> {
         self.with_batch(store, rows, |batch| model.run_head(batch))
     }
 

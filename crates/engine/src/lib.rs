@@ -1,6 +1,6 @@
 //! Requests in, events out: batching, KV bookkeeping, sampling and the step loop.
 //!
-//! The engine knows a model only as a [`Forward`] and text only as a tokenizer. [`Engine`] answers requests, many at a
+//! The engine knows a model only as a [`ModelExecutor`] and text only as a tokenizer. [`Engine`] answers requests, many at a
 //! time, on a thread of its own; [`Runner`] feeds chosen tokens and hands out logits, for measurements and tests.
 #![forbid(unsafe_code)]
 
@@ -11,10 +11,10 @@ mod engine;
 mod error;
 pub mod event;
 mod feed;
-mod forward;
 mod history;
 mod host;
 pub mod kv;
+mod model_executor;
 mod reply;
 mod request;
 mod runner;
@@ -30,8 +30,8 @@ pub use config::EngineConfig;
 pub use engine::{Engine, RequestId};
 pub use error::{ConfigError, EngineError, SubmitError};
 pub use event::Event;
-pub use forward::{Forward, ForwardError, ForwardStats};
 pub use host::{HostLease, HostMemory};
+pub use model_executor::{ModelExecutor, ModelExecutorError, ModelExecutorStats};
 pub use reply::{EventSink, Events};
 pub use request::{ContextShift, PromptLogprobs, Request, RequestError};
 pub use runner::{Row, RunError, Runner, RunnerOptions, RunnerStats, Want};

@@ -9,13 +9,13 @@ use minfer_tensor::counted;
 
 use crate::feed::Feed;
 use crate::kv::{Placement, SequenceId, Store, StoreError, StoreOptions};
-use crate::{Forward, ForwardError};
+use crate::{ModelExecutor, ModelExecutorError};
 
 /// A model with a KV store and nothing else: no queue, no sampling, no thread.
 ///
 /// Measurements [`prefill`](Self::prefill) and [`decode`](Self::decode); tests [`feed`](Self::feed).
 pub struct Runner {
-    model: Box<dyn Forward>,
+    model: Box<dyn ModelExecutor>,
     store: Store,
     feed: Feed,
     counts: RunnerStats,
@@ -57,7 +57,7 @@ pub struct Row<'a> {
 /// What a runner has done, so that a test can prove that its variant ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunnerStats {
-    /// Forwards of the body.
+    /// Runs of the body graph.
     pub steps: u64,
     /// Tokens fed.
     pub tokens_fed: u64,
@@ -80,7 +80,7 @@ pub enum RunError {
     Kv(#[from] StoreError),
     /// The model failed.
     #[error(transparent)]
-    Forward(#[from] ForwardError),
+    ModelExecutor(#[from] ModelExecutorError),
     /// More tokens or sequences than the model takes in one step.
     #[error("{what}: {value} in one step, but the model was compiled for {most}")]
     TooLarge {
@@ -116,7 +116,7 @@ impl RunnerOptions {
 
 impl Runner {
     /// A runner with an empty cache.
-    pub fn new(model: impl Forward + 'static, options: RunnerOptions) -> Runner {
+    pub fn new(model: impl ModelExecutor + 'static, options: RunnerOptions) -> Runner {
         let store = Store::new(model.kv_spec(), options.store());
         Runner { model: Box::new(model), store, feed: Feed::default(), counts: RunnerStats::default() }
     }
@@ -220,7 +220,7 @@ impl Runner {
     }
 
     /// The model back.
-    pub fn into_model(self) -> Box<dyn Forward> {
+    pub fn into_model(self) -> Box<dyn ModelExecutor> {
         self.model
     }
 
@@ -273,7 +273,7 @@ impl Runner {
         step: &[(SequenceId, &[u32])],
         want: Want,
         mut read: impl FnMut(Row<'_>),
-    ) -> Result<(), ForwardError> {
+    ) -> Result<(), ModelExecutorError> {
         self.feed.clear(self.store.groups());
         let mut wanted: Vec<(u32, usize, u32)> = Vec::new();
         for (index, &(sequence, tokens)) in step.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! What the engine counts.
 
-use crate::ForwardStats;
+use crate::ModelExecutorStats;
 use crate::kv::KvStats;
 
 /// Counters and gauges of one engine.
@@ -20,7 +20,7 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Sequences and conversations whose rows were copied to the host's memory, because they cannot be computed again.
     pub swaps: u64,
-    /// Forwards of the body.
+    /// Runs of the body graph.
     pub steps: u64,
     /// Tokens fed, those fed again after a preemption included.
     pub tokens_fed: u64,
@@ -41,7 +41,7 @@ pub struct EngineStats {
     /// Bytes of granules that those moves freed.
     pub compacted_bytes: u64,
     /// Counters and sizes of the model.
-    pub model: ForwardStats,
+    pub model: ModelExecutorStats,
     /// The worker ended because steps went by without progress.
     pub stalled: bool,
     /// Blocks of the KV store.

@@ -1,11 +1,11 @@
-//! A model for tests: the null backend under a small program, and a byte-level tokenizer with one end token.
+//! A model for tests: the null backend under a small model graph, and a byte-level tokenizer with one end token.
 
 use std::sync::{Arc, Mutex};
 
 use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{
-    Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSpec, NullBackend,
-    ProgramBuilder, WeightId,
+    Executor, ExecutorConfig, Extents, KvFormat, KvGroupSpec, KvLayout, KvMemory, KvSpec, ModelGraphBuilder,
+    NullBackend, WeightId,
 };
 use minfer_tensor::DType;
 use minfer_text::{TokenType, Tokenizer, TokenizerSpec};
@@ -60,21 +60,21 @@ impl WeightSource for NoWeights {
 
 /// An executor over `backend`.
 pub(crate) fn executor(backend: &NullBackend, blocks: u32, extents: Extents) -> Executor {
-    let mut program = ProgramBuilder::new();
-    let table = program.weight("table", DType::F32, &[VOCAB, 2]);
-    let mut body = program.body();
+    let mut model_graph = ModelGraphBuilder::new();
+    let table = model_graph.weight("table", DType::F32, &[VOCAB, 2]);
+    let mut body = model_graph.body();
     let hidden = body.embed(table);
     body.kv_store(hidden, hidden, 0, 1);
     body.kv_store(hidden, hidden, 1, 1);
     let body = body.finish(&[hidden]);
-    let (mut head, hidden) = program.head(2);
+    let (mut head, hidden) = model_graph.head(2);
     let rows = head.gather_rows(hidden);
     let logits = head.linear(rows, table, None, "output");
     let head = head.finish(&[logits]);
     let source = NoWeights(vec![0; VOCAB as usize * 2 * 4]);
     let config = ExecutorConfig { extents, rewrites_off: Vec::new(), kv_memory: KvMemory::default() };
-    let program = program.finish(body, head);
-    Executor::new(Arc::new(backend.clone()), program, &source, kv_spec(blocks), config).unwrap()
+    let model_graph = model_graph.finish(body, head);
+    Executor::new(Arc::new(backend.clone()), model_graph, &source, kv_spec(blocks), config).unwrap()
 }
 
 /// A backend whose answer to a prompt of `prompt` tokens is `answer`, then the end token for ever.

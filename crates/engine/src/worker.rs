@@ -24,7 +24,7 @@ use crate::sampler::{SampleError, Scratch};
 use crate::sequence::{Chosen, Sequence};
 use crate::session::{Rows, Session, SessionId};
 use crate::stats::EngineStats;
-use crate::{EngineError, Forward, HostMemory, RequestId};
+use crate::{EngineError, HostMemory, ModelExecutor, RequestId};
 use room::Cells;
 
 /// Consecutive steps that may leave work and advance none.
@@ -32,7 +32,7 @@ pub(crate) const STALLED_STEPS: u32 = 64;
 
 /// Everything that the worker thread owns.
 pub(crate) struct Worker {
-    model: Box<dyn Forward>,
+    model: Box<dyn ModelExecutor>,
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     store: Store,
@@ -75,7 +75,7 @@ struct Outcome {
 
 impl Worker {
     pub(crate) fn new(
-        mut model: Box<dyn Forward>,
+        mut model: Box<dyn ModelExecutor>,
         tokenizer: Arc<Tokenizer>,
         config: &EngineConfig,
         shared: Arc<Mutex<EngineStats>>,

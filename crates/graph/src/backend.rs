@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::plan::Plan;
 use crate::{
-    Batch, Graph, KvGranule, KvMemory, KvMemoryStats, KvSide, KvSpec, Op, Program, TensorDesc, WeightDesc,
+    Batch, Graph, KvGranule, KvMemory, KvMemoryStats, KvSide, KvSpec, ModelGraph, Op, TensorDesc, WeightDesc,
     WeightId,
 };
 
@@ -124,17 +124,17 @@ pub trait Backend: Send + Sync {
         kv: &KvSpec,
     ) -> Support;
 
-    /// Bytes that [`load`](Backend::load) keeps of each weight of the program, in the program's order: 0 for one that no graph
+    /// Bytes that [`load`](Backend::load) keeps of each weight of the model graph, in the model graph's order: 0 for one that no graph
     /// uses. They may be more or fewer than the file's; a weight that `load` refuses counts as the file's.
-    fn weight_bytes(&self, program: &Program) -> Vec<u64>;
+    fn weight_bytes(&self, model_graph: &ModelGraph) -> Vec<u64>;
 
-    /// Packs or uploads every weight that the program's graphs use. A weight used twice is stored once.
+    /// Packs or uploads every weight that the model graph's graphs use. A weight used twice is stored once.
     ///
     /// # Errors
     /// Memory was refused, or a weight's type cannot be used in the way the graphs ask.
     fn load(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         source: &dyn WeightSource,
     ) -> Result<Box<dyn LoadedWeights>, BackendError>;
 
@@ -162,7 +162,7 @@ pub trait Backend: Send + Sync {
     /// An operation is not supported.
     fn workspace_bytes(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         kv: &KvSpec,
@@ -174,7 +174,7 @@ pub trait Backend: Send + Sync {
     /// An operation is not supported, or memory was refused.
     fn compile(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         weights: &dyn LoadedWeights,

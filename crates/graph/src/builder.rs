@@ -9,39 +9,39 @@ use minfer_tensor::DType;
 
 use crate::verify::output_shapes;
 use crate::{
-    Activation, AttentionSpec, EmbedBy, Graph, LinearPart, Node, NormSpec, Op, Program, RopeSpec,
+    Activation, AttentionSpec, EmbedBy, Graph, LinearPart, ModelGraph, Node, NormSpec, Op, RopeSpec,
     RopeStoreSpec, Symbol, TensorDesc, ValueId, WeightDesc, WeightId,
 };
 
-/// Holds the table of weights while the graphs of a program are built.
+/// Holds the table of weights while the graphs of a model graph are built.
 ///
 /// ```
-/// use minfer_graph::{NormKind, NormSpec, ProgramBuilder};
+/// use minfer_graph::{NormKind, NormSpec, ModelGraphBuilder};
 /// use minfer_tensor::DType;
 ///
-/// let mut program = ProgramBuilder::new();
-/// let table = program.weight("token_embd.weight", DType::F32, &[100, 64]);
-/// let mut body = program.body();
+/// let mut model_graph = ModelGraphBuilder::new();
+/// let table = model_graph.weight("token_embd.weight", DType::F32, &[100, 64]);
+/// let mut body = model_graph.body();
 /// let x = body.embed(table);
 /// let body = body.finish(&[x]);
-/// let (mut head, hidden) = program.head(64);
+/// let (mut head, hidden) = model_graph.head(64);
 /// let rows = head.gather_rows(hidden);
 /// let spec = NormSpec { kind: NormKind::Rms, weight: None, bias: None, eps: 1e-6.into(), groups: 1 };
 /// let rows = head.norm(rows, spec, "output_norm");
 /// let logits = head.linear(rows, table, None, "output");
 /// let head = head.finish(&[logits]);
-/// assert_eq!(program.finish(body, head).verify(), Ok(()));
+/// assert_eq!(model_graph.finish(body, head).verify(), Ok(()));
 /// ```
 #[derive(Debug, Default)]
-pub struct ProgramBuilder {
+pub struct ModelGraphBuilder {
     weights: Vec<WeightDesc>,
     by_name: HashMap<String, WeightId>,
 }
 
-impl ProgramBuilder {
+impl ModelGraphBuilder {
     /// No weights yet.
-    pub fn new() -> ProgramBuilder {
-        ProgramBuilder::default()
+    pub fn new() -> ModelGraphBuilder {
+        ModelGraphBuilder::default()
     }
 
     /// The id of a weight; the same name gives the same id.
@@ -76,15 +76,15 @@ impl ProgramBuilder {
     /// Starts a graph of any name, for example of a single operation under test.
     pub fn graph(&mut self, name: &str) -> GraphBuilder<'_> {
         GraphBuilder {
-            program: self,
+            model_graph: self,
             graph: Graph { name: name.to_owned(), ..Graph::default() },
             names: HashSet::new(),
         }
     }
 
-    /// Puts the parts together. [`Program::verify`] says whether they fit.
-    pub fn finish(self, body: Graph, head: Graph) -> Program {
-        Program { weights: self.weights, body, head }
+    /// Puts the parts together. [`ModelGraph::verify`] says whether they fit.
+    pub fn finish(self, body: Graph, head: Graph) -> ModelGraph {
+        ModelGraph { weights: self.weights, body, head }
     }
 }
 
@@ -94,23 +94,23 @@ impl ProgramBuilder {
 /// operation and shapes.
 #[derive(Debug)]
 pub struct GraphBuilder<'p> {
-    program: &'p mut ProgramBuilder,
+    model_graph: &'p mut ModelGraphBuilder,
     graph: Graph,
     names: HashSet<String>,
 }
 
 impl GraphBuilder<'_> {
-    /// The id of a weight; see [`ProgramBuilder::weight`].
+    /// The id of a weight; see [`ModelGraphBuilder::weight`].
     ///
     /// # Panics
     /// The name is known with another type or shape.
     pub fn weight(&mut self, name: &str, dtype: DType, dims: &[u32]) -> WeightId {
-        self.program.weight(name, dtype, dims)
+        self.model_graph.weight(name, dtype, dims)
     }
 
     /// Rows of a matrix, elements of a vector.
     pub fn weight_rows(&self, weight: WeightId) -> u32 {
-        self.program.weights[weight.0 as usize].dims[0]
+        self.model_graph.weights[weight.0 as usize].dims[0]
     }
 
     /// Elements of a row of a value.
@@ -128,13 +128,13 @@ impl GraphBuilder<'_> {
 
     /// Rows of a table [vocabulary, width] that the token ids name.
     pub fn embed(&mut self, table: WeightId) -> ValueId {
-        let name = self.program.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
+        let name = self.model_graph.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
         self.one(Op::Embed { table, by: EmbedBy::Token }, &[], &name)
     }
 
     /// Rows of a table [positions, width] that the tokens' positions name.
     pub fn embed_positions(&mut self, table: WeightId) -> ValueId {
-        let name = self.program.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
+        let name = self.model_graph.weights[table.0 as usize].name.trim_end_matches(".weight").to_owned();
         self.one(Op::Embed { table, by: EmbedBy::Position }, &[], &name)
     }
 
@@ -265,7 +265,7 @@ impl GraphBuilder<'_> {
     fn push(&mut self, op: Op, inputs: &[ValueId], name: &str, view_width: Option<u32>) -> Vec<ValueId> {
         let name = self.unique(name);
         let operands: Vec<&TensorDesc> = inputs.iter().map(|&id| self.graph.value(id)).collect();
-        let shapes = output_shapes(&op, &operands, &self.program.weights, view_width)
+        let shapes = output_shapes(&op, &operands, &self.model_graph.weights, view_width)
             .unwrap_or_else(|fault| panic!("{}: {name} ({}): {fault}", self.graph.name, op.name()));
         let outputs: Vec<ValueId> = op
             .result_names(&name)

@@ -1,7 +1,7 @@
 //! Whether a batch may be given to a backend: a backend trusts every number of a batch that passed.
 
 use crate::batch::{BlockTable, EVICTED, KvRun};
-use crate::{Batch, Extents, KvGroupBatch, KvGroupSpec, KvSpec, Program, SequenceView};
+use crate::{Batch, Extents, KvGroupBatch, KvGroupSpec, KvSpec, ModelGraph, SequenceView};
 
 /// What stands against a batch. Nothing has run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -166,12 +166,12 @@ pub struct BatchCheck {
 }
 
 impl BatchCheck {
-    /// Limits of batches for a program over an arena of `spec`.
-    pub fn new(extents: Extents, program: &Program, spec: KvSpec) -> BatchCheck {
+    /// Limits of batches for a model graph over an arena of `spec`.
+    pub fn new(extents: Extents, model_graph: &ModelGraph, spec: KvSpec) -> BatchCheck {
         BatchCheck {
             extents,
-            vocabulary: program.input_vocabulary(),
-            most_positions: program.input_positions(),
+            vocabulary: model_graph.input_vocabulary(),
+            most_positions: model_graph.input_positions(),
             spec,
             cells: Vec::with_capacity(extents.tokens as usize),
         }

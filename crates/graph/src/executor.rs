@@ -1,4 +1,4 @@
-//! Runs a program on a backend: everything that can be decided at load is decided once, in [`Executor::new`].
+//! Runs a model graph on a backend: everything that can be decided at load is decided once, in [`Executor::new`].
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use crate::check::{BatchCheck, BatchError};
 use crate::passes::{self, RewriteError, RewriteReport};
 use crate::place::{self, PlaceError, Placement};
 use crate::plan::Plan;
-use crate::{Batch, Extents, Graph, KvMemory, KvSpec, KvSpecError, Program, VerifyError};
+use crate::{Batch, Extents, Graph, KvMemory, KvSpec, KvSpecError, ModelGraph, VerifyError};
 
 /// What is chosen at load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub struct ExecutorConfig {
     pub kv_memory: KvMemory,
 }
 
-/// Why a program could not be made ready, or a step could not be run.
+/// Why a model graph could not be made ready, or a step could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// The program breaks a rule of graphs.
+    /// The model graph breaks a rule of graphs.
     #[error(transparent)]
     Verify(#[from] VerifyError),
     /// A rewrite is unknown or broken.
@@ -39,8 +39,8 @@ pub enum ExecutorError {
     /// The KV cache's numbers.
     #[error(transparent)]
     KvSpec(#[from] KvSpecError),
-    /// The KV cache does not fit the program.
-    #[error("the KV cache does not fit the program: {0}")]
+    /// The KV cache does not fit the model_graph.
+    #[error("the KV cache does not fit the model: {0}")]
     KvMismatch(String),
     /// Planned extents of nothing.
     #[error("planned extents must be at least 1: {0:?}")]
@@ -106,12 +106,12 @@ pub struct ExecutorStats {
     pub weight_bytes: u64,
 }
 
-/// A program on a backend, ready to run steps.
+/// A model graph on a backend, ready to run steps.
 ///
 /// A step is one [`run_body`](Executor::run_body), then any number of [`run_head`](Executor::run_head) over parts of the
 /// rows.
 pub struct Executor {
-    program: Program,
+    model_graph: ModelGraph,
     body: Box<dyn Compiled>,
     head: Box<dyn Compiled>,
     arena: Box<dyn KvArena>,
@@ -132,10 +132,10 @@ pub struct Executor {
     held: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-/// A program that fits its backend, before any memory is taken.
+/// A model graph that fits its backend, before any memory is taken.
 pub struct Prepared {
     backend: Arc<dyn Backend>,
-    program: Program,
+    model_graph: ModelGraph,
     kv: KvSpec,
     config: ExecutorConfig,
     rewrites: RewriteReport,
@@ -151,7 +151,7 @@ impl Prepared {
     /// See [`ExecutorError`].
     pub fn new(
         backend: Arc<dyn Backend>,
-        mut program: Program,
+        mut model_graph: ModelGraph,
         kv: KvSpec,
         config: ExecutorConfig,
     ) -> Result<Prepared, ExecutorError> {
@@ -159,17 +159,17 @@ impl Prepared {
         if extents.tokens == 0 || extents.rows == 0 || extents.sequences == 0 {
             return Err(ExecutorError::Extents(extents));
         }
-        program.verify()?;
-        check_kv(&program, &kv)?;
-        let rewrites = rewrite(backend.as_ref(), &mut program, &kv, &config.rewrites_off)?;
-        let placements = place::place(&program, &kv, &[backend.as_ref()])?;
-        let plans = [Plan::make(&program.body, extents), Plan::make(&program.head, extents)];
-        let bytes = |graph, plan| backend.workspace_bytes(&program, graph, plan, &kv);
-        let workspace_bytes = bytes(&program.body, &plans[0])? + bytes(&program.head, &plans[1])?;
-        Ok(Prepared { backend, program, kv, config, rewrites, placements, plans, workspace_bytes })
+        model_graph.verify()?;
+        check_kv(&model_graph, &kv)?;
+        let rewrites = rewrite(backend.as_ref(), &mut model_graph, &kv, &config.rewrites_off)?;
+        let placements = place::place(&model_graph, &kv, &[backend.as_ref()])?;
+        let plans = [Plan::make(&model_graph.body, extents), Plan::make(&model_graph.head, extents)];
+        let bytes = |graph, plan| backend.workspace_bytes(&model_graph, graph, plan, &kv);
+        let workspace_bytes = bytes(&model_graph.body, &plans[0])? + bytes(&model_graph.head, &plans[1])?;
+        Ok(Prepared { backend, model_graph, kv, config, rewrites, placements, plans, workspace_bytes })
     }
 
-    /// The same program over an arena of other extents: `kv` differs in its numbers of blocks only.
+    /// The same model graph over an arena of other extents: `kv` differs in its numbers of blocks only.
     pub fn with_cache(self, kv: KvSpec, kv_memory: KvMemory) -> Prepared {
         debug_assert!(kv.groups == self.kv.groups, "the geometry of the cache is that of the plans");
         Prepared { kv, config: ExecutorConfig { kv_memory, ..self.config }, ..self }
@@ -197,16 +197,16 @@ impl Prepared {
     /// See [`ExecutorError`]; nothing stays taken.
     pub fn load(self, source: &dyn WeightSource) -> Result<Executor, ExecutorError> {
         let [hidden_bytes, logits_bytes] = self.edge_bytes();
-        let Prepared { backend, program, kv, config, rewrites, placements, plans, .. } = self;
-        check_weight_bytes(&program, source)?;
-        let weights = backend.load(&program, source)?;
-        let compile = |graph, plan| backend.compile(&program, graph, plan, weights.as_ref(), &kv);
-        let body = compile(&program.body, &plans[0])?;
-        let head = compile(&program.head, &plans[1])?;
+        let Prepared { backend, model_graph, kv, config, rewrites, placements, plans, .. } = self;
+        check_weight_bytes(&model_graph, source)?;
+        let weights = backend.load(&model_graph, source)?;
+        let compile = |graph, plan| backend.compile(&model_graph, graph, plan, weights.as_ref(), &kv);
+        let body = compile(&model_graph.body, &plans[0])?;
+        let head = compile(&model_graph.head, &plans[1])?;
         let hidden = backend.buffer(hidden_bytes)?;
         let logits = backend.buffer(logits_bytes)?;
         let arena = backend.kv_arena(&kv, config.kv_memory)?;
-        let vocabulary = program.head.value(program.head.outputs[0]).width();
+        let vocabulary = model_graph.head.value(model_graph.head.outputs[0]).width();
         let stats = ExecutorStats {
             graph_builds: 2,
             compiles: 2,
@@ -217,8 +217,8 @@ impl Prepared {
             ..ExecutorStats::default()
         };
         Ok(Executor {
-            check: BatchCheck::new(config.extents, &program, kv),
-            program,
+            check: BatchCheck::new(config.extents, &model_graph, kv),
+            model_graph,
             body,
             head,
             arena,
@@ -245,12 +245,12 @@ impl Executor {
     /// See [`ExecutorError`]; nothing stays taken.
     pub fn new(
         backend: Arc<dyn Backend>,
-        program: Program,
+        model_graph: ModelGraph,
         source: &dyn WeightSource,
         kv: KvSpec,
         config: ExecutorConfig,
     ) -> Result<Executor, ExecutorError> {
-        Prepared::new(backend, program, kv, config)?.load(source)
+        Prepared::new(backend, model_graph, kv, config)?.load(source)
     }
 
     /// Keeps a value for as long as the executor has its memory, and drops it afterwards.
@@ -325,9 +325,9 @@ impl Executor {
         self.arena.spec()
     }
 
-    /// The program as it runs, after rewriting.
-    pub fn program(&self) -> &Program {
-        &self.program
+    /// The model graph as it runs, after rewriting.
+    pub fn model_graph(&self) -> &ModelGraph {
+        &self.model_graph
     }
 
     /// The largest step that was planned for.
@@ -368,23 +368,23 @@ impl Executor {
 
 fn rewrite(
     backend: &dyn Backend,
-    program: &mut Program,
+    model_graph: &mut ModelGraph,
     kv: &KvSpec,
     off: &[String],
 ) -> Result<RewriteReport, ExecutorError> {
     let rewrites = passes::enabled(off)?;
-    let weights = program.weights.clone();
+    let weights = model_graph.weights.clone();
     let accept =
         |graph: &Graph, node: &_| -> Support { place::node_support(backend, graph, node, &weights, kv) };
-    let report = passes::rewrite(program, &rewrites, &accept)?;
-    program.verify()?;
+    let report = passes::rewrite(model_graph, &rewrites, &accept)?;
+    model_graph.verify()?;
     Ok(report)
 }
 
 /// Every layer that the body stores or reads has its place in the cache, with the same geometry.
-fn check_kv(program: &Program, kv: &KvSpec) -> Result<(), ExecutorError> {
+fn check_kv(model_graph: &ModelGraph, kv: &KvSpec) -> Result<(), ExecutorError> {
     kv.validate()?;
-    for layer in program.kv_layers() {
+    for layer in model_graph.kv_layers() {
         let mismatch = |text: String| Err(ExecutorError::KvMismatch(text));
         let Some((group, _)) = kv.locate(layer.layer) else {
             return mismatch(format!("layer {} has no group", layer.layer));
@@ -402,9 +402,9 @@ fn check_kv(program: &Program, kv: &KvSpec) -> Result<(), ExecutorError> {
     Ok(())
 }
 
-fn check_weight_bytes(program: &Program, source: &dyn WeightSource) -> Result<(), ExecutorError> {
-    for id in program.used_weights() {
-        let weight = program.weight(id);
+fn check_weight_bytes(model_graph: &ModelGraph, source: &dyn WeightSource) -> Result<(), ExecutorError> {
+    for id in model_graph.used_weights() {
+        let weight = model_graph.weight(id);
         let expected = weight.bytes();
         let found = source.stored_bytes(id);
         if found != expected {

@@ -13,7 +13,7 @@ pub struct ValueId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// Index of a weight in its program.
+/// Index of a weight in its model_graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightId(pub u32);
 
@@ -42,7 +42,7 @@ impl WeightDesc {
     /// Bytes of the stored elements.
     ///
     /// # Panics
-    /// Rows are not whole blocks; [`Program::verify`] refuses such a weight.
+    /// Rows are not whole blocks; [`ModelGraph::verify`] refuses such a weight.
     pub fn bytes(&self) -> u64 {
         let row = self.dtype.row_bytes(u64::from(self.columns())).expect("verified rows are whole blocks");
         row * u64::from(self.rows())
@@ -95,7 +95,7 @@ impl Graph {
 
 /// A model's two graphs over one table of weights. The head runs on chosen rows of the body's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
+pub struct ModelGraph {
     /// Every weight; the index is its [`WeightId`].
     pub weights: Vec<WeightDesc>,
     /// Token ids -> hidden rows, one output [tokens, width].
@@ -104,11 +104,11 @@ pub struct Program {
     pub head: Graph,
 }
 
-impl Program {
+impl ModelGraph {
     /// Name, type and shape of a weight.
     ///
     /// # Panics
-    /// The id is of another program.
+    /// The id is of another model_graph.
     pub fn weight(&self, id: WeightId) -> &WeightDesc {
         &self.weights[id.0 as usize]
     }

@@ -1,18 +1,18 @@
-//! A graph or a program as JSON, for tools.
+//! A graph or a model graph as JSON, for tools.
 
 use serde_json::{Value, json};
 
 use crate::{
-    AttentionSpec, EmbedBy, Graph, KvSpec, LinearPart, Mask, Node, NormKind, NormSpec, Op, Program,
+    AttentionSpec, EmbedBy, Graph, KvSpec, LinearPart, Mask, ModelGraph, Node, NormKind, NormSpec, Op,
     RopePairs, RopeSpec, TensorDesc, WeightDesc, WeightId,
 };
 
-/// A program: weights, body, head.
-pub fn program(program: &Program) -> Value {
+/// A model graph: weights, body, head.
+pub fn model_graph(model_graph: &ModelGraph) -> Value {
     json!({
-        "weights": program.weights.iter().map(weight).collect::<Vec<_>>(),
-        "body": graph(&program.body, &program.weights),
-        "head": graph(&program.head, &program.weights),
+        "weights": model_graph.weights.iter().map(weight).collect::<Vec<_>>(),
+        "body": graph(&model_graph.body, &model_graph.weights),
+        "head": graph(&model_graph.head, &model_graph.weights),
     })
 }
 

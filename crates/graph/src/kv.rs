@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{KvLayer, Program};
+use crate::{KvLayer, ModelGraph};
 
 pub use geometry::{CommitGeometry, KvArrangement, commit_geometry};
 pub use strides::{KvOrder, KvStrides};
@@ -279,7 +279,7 @@ pub struct KvSpec {
     pub max_blocks: Vec<u32>,
 }
 
-/// What is chosen about a KV cache; the rest follows from the program.
+/// What is chosen about a KV cache; the rest follows from the model_graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvChoice {
     /// Storage of K rows.
@@ -295,10 +295,10 @@ pub struct KvChoice {
 }
 
 impl KvSpec {
-    /// The groups that a program needs: layers of one geometry and one window form a group, ordered by their first layer.
-    pub fn for_program(program: &Program, choice: KvChoice) -> KvSpec {
+    /// The groups that a model graph needs: layers of one geometry and one window form a group, ordered by their first layer.
+    pub fn for_model(model_graph: &ModelGraph, choice: KvChoice) -> KvSpec {
         let mut groups: Vec<(KvLayer, Vec<u32>)> = Vec::new();
-        for layer in program.kv_layers() {
+        for layer in model_graph.kv_layers() {
             let alike =
                 |(first, _): &&mut (KvLayer, Vec<u32>)| KvLayer { layer: first.layer, ..layer } == *first;
             match groups.iter_mut().find(alike) {

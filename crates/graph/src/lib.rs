@@ -25,11 +25,11 @@ pub mod verify;
 
 pub use backend::{Backend, BackendError, Support};
 pub use batch::{Batch, BlockTable, EVICTED, KvGroupBatch, KvPlace, KvRun, SequenceView};
-pub use builder::{GraphBuilder, ProgramBuilder};
+pub use builder::{GraphBuilder, ModelGraphBuilder};
 pub use check::{BatchCheck, BatchError};
 pub use dim::{Dim, Extents, Symbol, TensorDesc};
 pub use executor::{Executor, ExecutorConfig, ExecutorError, ExecutorStats, Prepared};
-pub use graph::{Graph, KvLayer, Node, NodeId, Program, ValueId, WeightDesc, WeightId};
+pub use graph::{Graph, KvLayer, ModelGraph, Node, NodeId, ValueId, WeightDesc, WeightId};
 pub use kv::{
     CommitGeometry, KvArrangement, KvChoice, KvFormat, KvGroupSpec, KvLayout, KvOrder, KvSide, KvSpec,
     KvSpecError, KvStrides, commit_geometry,

@@ -18,7 +18,7 @@ use crate::backend::{
     Backend, BackendError, Buffer, Compiled, KvArena, LoadedWeights, Support, WeightSource,
 };
 use crate::plan::Plan;
-use crate::{Batch, Graph, KvGranule, KvMemory, KvSpec, Op, Program, Symbol, TensorDesc, WeightDesc};
+use crate::{Batch, Graph, KvGranule, KvMemory, KvSpec, ModelGraph, Op, Symbol, TensorDesc, WeightDesc};
 
 /// Fills one row of logits from the sequence's tokens up to and with the row's own.
 type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
@@ -26,7 +26,7 @@ type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
 /// What a [`NullBackend`] has seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NullStats {
-    /// Programs loaded.
+    /// Model graphs loaded.
     pub loads: u64,
     /// Graphs compiled.
     pub compiles: u64,
@@ -112,7 +112,7 @@ impl NullBackend {
     }
 
     /// Logits are what `rule` writes, given the tokens of the row's sequence up to and with the row's own, read back
-    /// through the block table of the first KV group (only the row's own token in a program without KV).
+    /// through the block table of the first KV group (only the row's own token in a model graph without KV).
     pub fn with_logits(self, rule: impl Fn(&[u32], &mut [f32]) + Send + Sync + 'static) -> NullBackend {
         NullBackend { logits: Some(Arc::new(rule)), ..self }
     }
@@ -201,22 +201,22 @@ impl Backend for NullBackend {
         }
     }
 
-    fn weight_bytes(&self, program: &Program) -> Vec<u64> {
-        let mut bytes = vec![0; program.weights.len()];
-        for id in program.used_weights() {
-            bytes[id.0 as usize] = program.weight(id).bytes();
+    fn weight_bytes(&self, model_graph: &ModelGraph) -> Vec<u64> {
+        let mut bytes = vec![0; model_graph.weights.len()];
+        for id in model_graph.used_weights() {
+            bytes[id.0 as usize] = model_graph.weight(id).bytes();
         }
         bytes
     }
 
     fn load(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         source: &dyn WeightSource,
     ) -> Result<Box<dyn LoadedWeights>, BackendError> {
-        let bytes = self.weight_bytes(program).into_iter().sum();
+        let bytes = self.weight_bytes(model_graph).into_iter().sum();
         self.allocate("weights", bytes)?;
-        program.used_weights().into_iter().for_each(|id| source.taken(id));
+        model_graph.used_weights().into_iter().for_each(|id| source.taken(id));
         self.state().stats.loads += 1;
         Ok(Box::new(NullWeights(bytes)))
     }
@@ -240,7 +240,7 @@ impl Backend for NullBackend {
 
     fn workspace_bytes(
         &self,
-        _program: &Program,
+        _program: &ModelGraph,
         _graph: &Graph,
         plan: &Plan,
         _kv: &KvSpec,
@@ -255,7 +255,7 @@ impl Backend for NullBackend {
 
     fn compile(
         &self,
-        _program: &Program,
+        _program: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         _weights: &dyn LoadedWeights,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use minfer_tensor::counted;
 
 use crate::backend::{Backend, Support};
-use crate::{Graph, KvSpec, Node, Program, TensorDesc, WeightDesc};
+use crate::{Graph, KvSpec, ModelGraph, Node, TensorDesc, WeightDesc};
 
 /// The backend of every node of a graph, and why preferred ones said no.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,17 +140,17 @@ pub fn node_support(
     backend.supports(&node.op, &inputs, &outputs, &used, kv)
 }
 
-/// Places both graphs of a program.
+/// Places both graphs of a model_graph.
 ///
 /// # Errors
 /// No backend supports a node.
 pub fn place(
-    program: &Program,
+    model_graph: &ModelGraph,
     kv: &KvSpec,
     backends: &[&dyn Backend],
 ) -> Result<[Placement; 2], PlaceError> {
-    let decide = |graph| Placement::decide(graph, &program.weights, kv, backends);
-    Ok([decide(&program.body)?, decide(&program.head)?])
+    let decide = |graph| Placement::decide(graph, &model_graph.weights, kv, backends);
+    Ok([decide(&model_graph.body)?, decide(&model_graph.head)?])
 }
 
 fn join(refusals: &[Refusal]) -> String {

@@ -1,7 +1,7 @@
 //! The executable specification of graphs: what every operation asks of its operands, results and weights.
 //!
 //! [`output_shapes`] states the rule of each operation once; the builder infers results with it and
-//! [`Program::verify`] compares them.
+//! [`ModelGraph::verify`] compares them.
 
 mod shapes;
 
@@ -11,7 +11,7 @@ pub use shapes::output_shapes;
 
 use shapes::{is_rows, shape_text};
 
-use crate::{Graph, Node, Op, Program, RopeSpec, Symbol, TensorDesc, ValueId, WeightDesc};
+use crate::{Graph, ModelGraph, Node, Op, RopeSpec, Symbol, TensorDesc, ValueId, WeightDesc};
 
 /// A graph that breaks a rule: where, and which.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum Fault {
     /// An id beyond the graph's table of values.
     #[error("value {0} is not in the table of values")]
     UnknownValue(u32),
-    /// An id beyond the program's table of weights.
+    /// An id beyond the model graph's table of weights.
     #[error("weight {0} is not in the table of weights")]
     UnknownWeight(u32),
     /// A value that no earlier node and no input defines.
@@ -91,7 +91,7 @@ pub enum Fault {
         weight: String,
         /// What the operation asks for.
         expected: String,
-        /// What the program has.
+        /// What the model graph has.
         found: String,
     },
     /// Numbers of the payload that contradict each other.
@@ -122,7 +122,7 @@ pub enum Fault {
     Interface(String),
 }
 
-impl Program {
+impl ModelGraph {
     /// Checks weights, both graphs, and that they fit each other.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Program {
 
     fn verify_weights(&self) -> Result<(), VerifyError> {
         let fail = |weight: &WeightDesc, fault| VerifyError {
-            graph: "program".to_owned(),
+            graph: "model".to_owned(),
             node: weight.name.clone(),
             op: "weight",
             fault: Box::new(fault),

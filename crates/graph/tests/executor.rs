@@ -9,7 +9,7 @@ use common::{Family, GEMMA3, LLAMA, ZeroWeights, choice};
 use minfer_graph::null::seeded_logits;
 use minfer_graph::{
     Backend, BackendError, Batch, BatchError, BlockTable, Executor, ExecutorConfig, ExecutorError, Extents,
-    KvGroupBatch, KvMemory, KvSpec, KvSpecError, NullBackend, Placement, ProgramBuilder, SequenceView,
+    KvGroupBatch, KvMemory, KvSpec, KvSpecError, ModelGraphBuilder, NullBackend, Placement, SequenceView,
 };
 use minfer_tensor::DType;
 
@@ -21,10 +21,10 @@ fn config(off: &[&str]) -> ExecutorConfig {
 }
 
 fn executor(family: Family, backend: &NullBackend) -> Result<Executor, ExecutorError> {
-    let program = family.program();
-    let kv = KvSpec::for_program(&program, choice());
-    let source = ZeroWeights::new(&program);
-    Executor::new(Arc::new(backend.clone()), program, &source, kv, config(&[]))
+    let model_graph = family.model_graph();
+    let kv = KvSpec::for_model(&model_graph, choice());
+    let source = ZeroWeights::new(&model_graph);
+    Executor::new(Arc::new(backend.clone()), model_graph, &source, kv, config(&[]))
 }
 
 /// A batch that owns its lists, so that a test can spoil one.
@@ -109,8 +109,8 @@ fn everything_is_counted_and_decided_once() {
     assert_eq!(stats.rewrites.count("merge_linears"), 4);
     assert_eq!(stats.workspace_bytes, executor.plans().iter().map(|plan| plan.workspace_bytes).sum::<u64>());
     assert!(stats.workspace_bytes < stats.naive_workspace_bytes);
-    let program = executor.program();
-    let weights: u64 = program.used_weights().iter().map(|&id| program.weight(id).bytes()).sum();
+    let model_graph = executor.model_graph();
+    let weights: u64 = model_graph.used_weights().iter().map(|&id| model_graph.weight(id).bytes()).sum();
     assert_eq!(stats.weight_bytes, weights);
     assert_eq!(executor.placements()[0].to_string(), "24 nodes on null");
     assert_eq!(executor.placements()[0].splits().len(), 1);
@@ -130,7 +130,7 @@ fn everything_is_counted_and_decided_once() {
 
 #[test]
 fn positions_without_a_learned_embedding_are_refused() {
-    let mut builder = ProgramBuilder::new();
+    let mut builder = ModelGraphBuilder::new();
     let [tokens, positions] = [("token_embd.weight", 20), ("position_embd.weight", 16)]
         .map(|(name, rows)| builder.weight(name, DType::F32, &[rows, 8]));
     let mut body = builder.body();
@@ -142,11 +142,11 @@ fn positions_without_a_learned_embedding_are_refused() {
     let rows = head.gather_rows(hidden);
     let logits = head.linear(rows, tokens, None, "output");
     let head = head.finish(&[logits]);
-    let program = builder.finish(body, head);
-    assert_eq!((program.input_vocabulary(), program.input_positions()), (20, 16));
-    let (kv, source) = (KvSpec::for_program(&program, choice()), ZeroWeights::new(&program));
+    let model_graph = builder.finish(body, head);
+    assert_eq!((model_graph.input_vocabulary(), model_graph.input_positions()), (20, 16));
+    let (kv, source) = (KvSpec::for_model(&model_graph, choice()), ZeroWeights::new(&model_graph));
     let backend = Arc::new(NullBackend::new());
-    let mut executor = Executor::new(backend, program, &source, kv, config(&[])).unwrap();
+    let mut executor = Executor::new(backend, model_graph, &source, kv, config(&[])).unwrap();
     let step = |cached| Step { groups: 0, ..Step::simple(&[1, 2], cached) };
     step(14).body(&mut executor).unwrap();
     let wanted = BatchError::NoPosition { row: 1, position: 16, positions: 16 };
@@ -348,15 +348,15 @@ fn every_refused_allocation_of_a_load_is_an_error() {
 
 #[test]
 fn what_does_not_fit_is_an_error_of_the_load() {
-    let program = LLAMA.program();
-    let kv = KvSpec::for_program(&program, choice());
+    let model_graph = LLAMA.model_graph();
+    let kv = KvSpec::for_model(&model_graph, choice());
     let load = |kv: &KvSpec, source: &ZeroWeights, config: ExecutorConfig| {
         let backend = Arc::new(NullBackend::new());
-        let result = Executor::new(backend, program.clone(), source, kv.clone(), config);
+        let result = Executor::new(backend, model_graph.clone(), source, kv.clone(), config);
         result.err().expect("something does not fit").to_string()
     };
-    let source = ZeroWeights::new(&program);
-    let cut = ZeroWeights::new(&program).cut(1);
+    let source = ZeroWeights::new(&model_graph);
+    let cut = ZeroWeights::new(&model_graph).cut(1);
     assert_eq!(
         load(&kv, &cut, config(&[])),
         "weight blk.0.attn_norm.weight (F32 [64]) has 255 bytes, expected 256"
@@ -369,13 +369,13 @@ fn what_does_not_fit_is_an_error_of_the_load() {
     other.groups[0].layers.pop();
     assert_eq!(
         load(&other, &source, config(&[])),
-        "the KV cache does not fit the program: layer 1 has no group"
+        "the KV cache does not fit the model: layer 1 has no group"
     );
     let mut other = kv.clone();
     other.groups[0].v_dim = 8;
     assert_eq!(
         load(&other, &source, config(&[])),
-        "the KV cache does not fit the program: layer 0 stores [kv_heads, k_dim, v_dim] [2, 16, 16], group 0 has [2, 16, 8]"
+        "the KV cache does not fit the model: layer 0 stores [kv_heads, k_dim, v_dim] [2, 16, 16], group 0 has [2, 16, 8]"
     );
     let mut other = kv.clone();
     other.groups[0].block_tokens = 24;
@@ -402,12 +402,12 @@ fn a_node_that_nobody_runs_is_named_with_every_reason() {
 
 #[test]
 fn nodes_go_to_the_first_backend_that_runs_them() {
-    let program = LLAMA.program();
-    let kv = KvSpec::for_program(&program, choice());
+    let model_graph = LLAMA.model_graph();
+    let kv = KvSpec::for_model(&model_graph, choice());
     let picky = NullBackend::new().refusing("norm", "no norms here");
     let all = NullBackend::new();
     let backends: [&dyn Backend; 2] = [&picky, &all];
-    let placement = Placement::decide(&program.body, &program.weights, &kv, &backends).unwrap();
+    let placement = Placement::decide(&model_graph.body, &model_graph.weights, &kv, &backends).unwrap();
     assert_eq!(placement.refusals.len(), 4);
     assert_eq!(placement.splits().len(), 9);
     assert_eq!(
@@ -418,10 +418,10 @@ fn nodes_go_to_the_first_backend_that_runs_them() {
 
 #[test]
 fn a_layer_with_two_readers_keeps_what_the_wider_window_sees() {
-    let mut program = Family { layers: 2, window: Some(5), ..LLAMA }.program();
+    let mut model_graph = Family { layers: 2, window: Some(5), ..LLAMA }.model_graph();
     // The second layer stores nothing and reads the first one's cache through a narrower window.
-    program.body.nodes.retain(|node| node.name != "blk.1.kv_store");
-    for node in &mut program.body.nodes {
+    model_graph.body.nodes.retain(|node| node.name != "blk.1.kv_store");
+    for node in &mut model_graph.body.nodes {
         if let minfer_graph::Op::Attention(spec) = &mut node.op
             && spec.layer == 1
         {
@@ -429,29 +429,29 @@ fn a_layer_with_two_readers_keeps_what_the_wider_window_sees() {
             spec.mask = minfer_graph::Mask::Window(3);
         }
     }
-    program.verify().unwrap();
-    let layers = program.kv_layers();
+    model_graph.verify().unwrap();
+    let layers = model_graph.kv_layers();
     assert_eq!((layers.len(), layers[0].window), (1, Some(5)));
 }
 
 #[test]
 fn layers_of_one_shape_and_window_form_a_group() {
-    let kv = KvSpec::for_program(&LLAMA.program(), choice());
+    let kv = KvSpec::for_model(&LLAMA.model_graph(), choice());
     assert_eq!(kv.groups.len(), 1);
     assert_eq!(kv.groups[0].layers, [0, 1]);
     assert_eq!((kv.groups[0].kv_heads, kv.groups[0].k_dim, kv.max_blocks[0]), (2, 16, 8));
 
-    let mut program = Family { layers: 3, ..GEMMA3 }.program();
-    for node in &mut program.body.nodes {
+    let mut model_graph = Family { layers: 3, ..GEMMA3 }.model_graph();
+    for node in &mut model_graph.body.nodes {
         if let minfer_graph::Op::Attention(spec) = &mut node.op
             && spec.layer == 1
         {
             spec.mask = minfer_graph::Mask::Causal;
         }
     }
-    let windows: Vec<Option<u32>> = program.kv_layers().iter().map(|layer| layer.window).collect();
+    let windows: Vec<Option<u32>> = model_graph.kv_layers().iter().map(|layer| layer.window).collect();
     assert_eq!(windows, [Some(3), None, Some(3)]);
-    let kv = KvSpec::for_program(&program, choice());
+    let kv = KvSpec::for_model(&model_graph, choice());
     let layers: Vec<&[u32]> = kv.groups.iter().map(|group| group.layers.as_slice()).collect();
     assert_eq!(layers, [&[0, 2][..], &[1]]);
 }

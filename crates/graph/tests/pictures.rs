@@ -11,7 +11,7 @@ fn count(text: &str, part: &str) -> usize {
 
 #[test]
 fn a_layer_is_drawn_with_its_weights_shapes_and_cache() {
-    let plain = QWEN2.program();
+    let plain = QWEN2.model_graph();
     let mut fused = plain.clone();
     passes::rewrite_all(&mut fused, &passes::REWRITES).unwrap();
     let before = dot::render(&plain.body, &plain.weights, "blk.0.");
@@ -33,10 +33,10 @@ fn a_layer_is_drawn_with_its_weights_shapes_and_cache() {
 
 #[test]
 fn json_names_operations_weights_and_ids() {
-    let program = QWEN2.program();
-    let value = json::program(&program);
+    let model_graph = QWEN2.model_graph();
+    let value = json::model_graph(&model_graph);
     let body = &value["body"];
-    assert_eq!(body["nodes"].as_array().unwrap().len(), program.body.nodes.len());
+    assert_eq!(body["nodes"].as_array().unwrap().len(), model_graph.body.nodes.len());
     let q = &body["nodes"][2];
     assert_eq!((q["name"].as_str(), q["op"].as_str()), (Some("blk.0.attn_q"), Some("linear")));
     assert_eq!(q["payload"]["parts"][0]["weight"], "blk.0.attn_q.weight");
@@ -45,6 +45,6 @@ fn json_names_operations_weights_and_ids() {
     assert_eq!(body["values"][result]["dims"], serde_json::json!(["tokens", "64"]));
     assert_eq!(value["weights"][0]["dtype"], "Q8_0");
     assert_eq!(body["nodes"][8]["payload"]["mask"], "causal");
-    let kv = json::kv_spec(&KvSpec::for_program(&program, choice()));
+    let kv = json::kv_spec(&KvSpec::for_model(&model_graph, choice()));
     assert_eq!(kv[0]["layers"], serde_json::json!([0, 1]));
 }

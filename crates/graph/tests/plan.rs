@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use common::{GEMMA3, LLAMA, PARALLEL};
 use minfer_graph::plan::ALIGNMENT;
 use minfer_graph::{
-    Activation, Extents, Graph, Location, Node, NormKind, NormSpec, Op, Plan, ProgramBuilder, Symbol,
+    Activation, Extents, Graph, Location, ModelGraphBuilder, Node, NormKind, NormSpec, Op, Plan, Symbol,
     TensorDesc, ValueId, passes,
 };
 use proptest::prelude::*;
@@ -141,8 +141,8 @@ fn check_sizes(graph: &Graph, plan: &Plan) {
 type Pick = (u8, usize, usize, u32);
 
 fn random_graph(picks: &[Pick], outputs: &[usize]) -> Graph {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("random");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("random");
     let mut values = vec![b.input(Symbol::Tokens, 8, "a"), b.input(Symbol::Tokens, 12, "b")];
     let norm = |groups| NormSpec { kind: NormKind::Rms, weight: None, bias: None, eps: 1e-6.into(), groups };
     for &(op, first, second, number) in picks {
@@ -176,9 +176,9 @@ fn random_graph(picks: &[Pick], outputs: &[usize]) -> Graph {
     let outputs: Vec<ValueId> =
         outputs.iter().map(|&pick| values[values.len() - 1 - pick % values.len()]).collect();
     let graph = b.finish(&outputs);
-    let program = program.finish(graph, Graph::default());
-    program.body.verify(&program.weights).unwrap();
-    program.body
+    let model_graph = model_graph.finish(graph, Graph::default());
+    model_graph.body.verify(&model_graph.weights).unwrap();
+    model_graph.body
 }
 
 proptest! {
@@ -199,7 +199,7 @@ proptest! {
 #[test]
 fn models_before_and_after_rewriting() {
     for family in [LLAMA, GEMMA3, PARALLEL] {
-        let plain = family.program();
+        let plain = family.model_graph();
         let mut fused = plain.clone();
         passes::rewrite_all(&mut fused, &passes::REWRITES).unwrap();
         for graph in [&plain.body, &plain.head, &fused.body, &fused.head] {
@@ -220,9 +220,9 @@ fn models_before_and_after_rewriting() {
 #[test]
 fn workspace_does_not_grow_with_layers() {
     let bytes = |layers| {
-        let mut program = common::Family { layers, ..LLAMA }.program();
-        passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
-        Plan::make(&program.body, EXTENTS).workspace_bytes
+        let mut model_graph = common::Family { layers, ..LLAMA }.model_graph();
+        passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
+        Plan::make(&model_graph.body, EXTENTS).workspace_bytes
     };
     assert_eq!(bytes(4), bytes(24));
 }
@@ -280,8 +280,8 @@ fn a_gate_over_two_views_takes_the_place_of_the_gate() {
 
 #[test]
 fn an_output_may_be_an_input_a_view_or_named_twice() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("outputs");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("outputs");
     let x = b.input(Symbol::Tokens, 8, "x");
     let y = b.scale(x, 2.0);
     let view = b.view(y, 4, 4, "view");

@@ -6,18 +6,18 @@ use common::{Family, GEMMA3, LLAMA, PARALLEL, QWEN2, choice, linear, rope, weigh
 use minfer_graph::backend::Support;
 use minfer_graph::passes::{self, RewriteError, RewriteReport};
 use minfer_graph::{
-    Batch, BlockTable, Graph, KvGroupBatch, KvSpec, Op, Program, ProgramBuilder, SequenceView, Symbol,
+    Batch, BlockTable, Graph, KvGroupBatch, KvSpec, ModelGraph, ModelGraphBuilder, Op, SequenceView, Symbol,
     TensorDesc,
 };
 use minfer_tensor::DType;
 use minfer_testkit::interpreter::{Matrix, ReferenceKv, interpret};
 
-fn rewritten(program: &Program, off: &[&str]) -> (Program, RewriteReport) {
+fn rewritten(model_graph: &ModelGraph, off: &[&str]) -> (ModelGraph, RewriteReport) {
     let off: Vec<String> = off.iter().map(ToString::to_string).collect();
-    let mut program = program.clone();
-    let report = passes::rewrite_all(&mut program, &passes::enabled(&off).unwrap()).unwrap();
-    program.verify().unwrap();
-    (program, report)
+    let mut model_graph = model_graph.clone();
+    let report = passes::rewrite_all(&mut model_graph, &passes::enabled(&off).unwrap()).unwrap();
+    model_graph.verify().unwrap();
+    (model_graph, report)
 }
 
 fn counts(report: &RewriteReport) -> Vec<usize> {
@@ -29,10 +29,10 @@ fn ops(graph: &Graph, name: &str) -> usize {
 }
 
 /// Hidden rows and logits of two sequences fed in two steps, the second with more of the first and a new one.
-fn run(program: &Program) -> Vec<Matrix> {
-    let spec = KvSpec::for_program(program, choice());
+fn run(model_graph: &ModelGraph) -> Vec<Matrix> {
+    let spec = KvSpec::for_model(model_graph, choice());
     let mut kv = ReferenceKv::exact(&spec);
-    let weights = weights(program);
+    let weights = weights(model_graph);
     let mut results = Vec::new();
     let steps = [
         (vec![3, 14, 15, 9, 26, 5], vec![(0..6, 0, vec![2])]),
@@ -60,16 +60,16 @@ fn run(program: &Program) -> Vec<Matrix> {
             kv: &groups,
             output_rows: &[0, tokens.len() as u32 - 1],
         };
-        let hidden = interpret(program, &program.body, &weights, &batch, &mut kv, &[]);
-        let logits = interpret(program, &program.head, &weights, &batch, &mut kv, &hidden);
+        let hidden = interpret(model_graph, &model_graph.body, &weights, &batch, &mut kv, &[]);
+        let logits = interpret(model_graph, &model_graph.head, &weights, &batch, &mut kv, &hidden);
         results.extend(hidden.into_iter().chain(logits));
     }
     results
 }
 
 /// The order of additions never changes, so results are equal, not only close.
-fn check_meaning(program: &Program) {
-    let plain = run(program);
+fn check_meaning(model_graph: &ModelGraph) {
+    let plain = run(model_graph);
     assert!(plain.iter().all(|matrix| matrix.data.iter().all(|x| x.is_finite())));
     assert!(plain.last().unwrap().data.iter().any(|x| x.abs() > 1e-3), "the model computes something");
     let names = passes::names();
@@ -77,14 +77,14 @@ fn check_meaning(program: &Program) {
     let without = names.iter().map(|name| vec![*name]);
     let offs: Vec<Vec<&str>> = std::iter::once(Vec::new()).chain(without).chain(alone).collect();
     for off in offs {
-        assert_eq!(run(&rewritten(program, &off).0), plain, "without {off:?}");
+        assert_eq!(run(&rewritten(model_graph, &off).0), plain, "without {off:?}");
     }
 }
 
 #[test]
 fn a_llama_layer_of_sixteen_nodes_becomes_ten_and_two_views() {
-    let program = LLAMA.program();
-    let (fused, report) = rewritten(&program, &[]);
+    let model_graph = LLAMA.model_graph();
+    let (fused, report) = rewritten(&model_graph, &[]);
     // merge_linears, add_norm, rope_store, fold_view, dead_view; two layers, the last sum has no norm after it.
     assert_eq!(counts(&report), [4, 3, 2, 0, 0]);
     let layer: Vec<(&str, &str)> = fused
@@ -111,50 +111,50 @@ fn a_llama_layer_of_sixteen_nodes_becomes_ten_and_two_views() {
             ("add", "ffn_down.add"),
         ]
     );
-    assert_eq!(program.body.nodes.len(), 1 + 2 * 16);
+    assert_eq!(model_graph.body.nodes.len(), 1 + 2 * 16);
     assert_eq!(fused.body.nodes.len(), 1 + 11 + 12);
     let named = fused.body.nodes.iter().flat_map(|node| &node.outputs).count();
     assert_eq!(named, fused.body.values.len(), "no value is left over");
-    check_meaning(&program);
+    check_meaning(&model_graph);
 }
 
 #[test]
 fn biases_and_mixed_types_travel_in_the_parts() {
-    let program = QWEN2.program();
-    let (fused, report) = rewritten(&program, &[]);
+    let model_graph = QWEN2.model_graph();
+    let (fused, report) = rewritten(&model_graph, &[]);
     assert_eq!(counts(&report), [4, 3, 2, 0, 0]);
     let joint = fused.body.nodes.iter().find(|node| node.name == "blk.0.attn_q+attn_k+attn_v").unwrap();
     let Op::Linear { parts } = &joint.op else { panic!("{joint:?}") };
     let types: Vec<DType> = parts.iter().map(|part| fused.weight(part.weight).dtype).collect();
     assert_eq!(types, QWEN2.types);
     assert!(parts.iter().all(|part| part.bias.is_some()));
-    check_meaning(&program);
+    check_meaning(&model_graph);
 }
 
 #[test]
 fn norms_per_head_keep_rotation_and_store_apart() {
-    let program = GEMMA3.program();
-    let (fused, report) = rewritten(&program, &[]);
+    let model_graph = GEMMA3.model_graph();
+    let (fused, report) = rewritten(&model_graph, &[]);
     assert_eq!(counts(&report), [4, 3, 0, 0, 0]);
     assert_eq!((ops(&fused.body, "rope"), ops(&fused.body, "kv_store")), (4, 2));
-    check_meaning(&program);
+    check_meaning(&model_graph);
 }
 
 #[test]
 fn a_parallel_block_stores_from_a_view_of_its_joint_row() {
-    let program = PARALLEL.program();
-    let (fused, report) = rewritten(&program, &[]);
+    let model_graph = PARALLEL.model_graph();
+    let (fused, report) = rewritten(&model_graph, &[]);
     // One joint node of q, k, v, gate and up for each layer; one norm follows a sum.
     assert_eq!(counts(&report), [2, 1, 2, 0, 0]);
     let view = fused.body.nodes.iter().find(|node| node.name == "blk.0.qkv").unwrap();
     assert_eq!(view.op, Op::View { offset: 0 });
-    check_meaning(&program);
+    check_meaning(&model_graph);
 }
 
 #[test]
 fn views_fold_and_die() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("views");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("views");
     let x = b.input(Symbol::Tokens, 32, "x");
     let whole = b.view(x, 0, 32, "whole");
     let right = b.view(whole, 16, 16, "right");
@@ -163,45 +163,45 @@ fn views_fold_and_die() {
     b.view(unread, 0, 2, "unread_too");
     let y = b.scale(inner, 2.0);
     let body = b.finish(&[y]);
-    let mut program = program.finish(body, Graph::default());
-    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
-    let left: Vec<_> = program.body.nodes.iter().map(|node| (node.name.as_str(), &node.op)).collect();
+    let mut model_graph = model_graph.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
+    let left: Vec<_> = model_graph.body.nodes.iter().map(|node| (node.name.as_str(), &node.op)).collect();
     assert_eq!(left[0], ("inner", &Op::View { offset: 20 }));
     assert_eq!(left.len(), 2);
     assert!(report.count("fold_view") >= 2 && report.count("dead_view") >= 3, "{report:?}");
-    assert_eq!(program.body.values.len(), 3);
+    assert_eq!(model_graph.body.values.len(), 3);
 }
 
 #[test]
 fn a_linear_map_that_leaves_the_graph_is_not_merged() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("body");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("body");
     let x = b.input(Symbol::Tokens, 32, "x");
     let first = linear(&mut b, x, 8, false, DType::F32, "a");
     let second = linear(&mut b, x, 8, false, DType::F32, "b");
     let body = b.finish(&[first, second]);
-    let mut program = program.finish(body, Graph::default());
-    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
+    let mut model_graph = model_graph.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
     assert_eq!(counts(&report), [0; 5]);
 }
 
 #[test]
 fn a_norm_per_head_of_a_sum_stays_apart() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("body");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("body");
     let x = b.input(Symbol::Tokens, 32, "x");
     let sum = b.add(x, x);
     let normed = common::norm(&mut b, sum, 2, "norm");
     let body = b.finish(&[normed]);
-    let mut program = program.finish(body, Graph::default());
-    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
+    let mut model_graph = model_graph.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
     assert_eq!(report.count("add_norm"), 0);
 }
 
 #[test]
 fn q_and_k_that_turn_by_other_angles_stay_apart() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("body");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("body");
     let x = b.input(Symbol::Tokens, 32, "x");
     let [q, k, v] = ["q", "k", "v"].map(|name| linear(&mut b, x, 16, false, DType::F32, name));
     let other = minfer_graph::RopeSpec { magnitude: 2.0.into(), ..rope(16) };
@@ -209,15 +209,15 @@ fn q_and_k_that_turn_by_other_angles_stay_apart() {
     let k = b.rope(k, &rope(16), 1, 16);
     b.kv_store(k, v, 0, 1);
     let body = b.finish(&[q]);
-    let mut program = program.finish(body, Graph::default());
-    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
+    let mut model_graph = model_graph.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
     assert_eq!(counts(&report), [1, 0, 0, 0, 0]);
 }
 
 #[test]
 fn q_that_is_read_before_the_store_stays_apart() {
-    let mut program = ProgramBuilder::new();
-    let mut b = program.graph("body");
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut b = model_graph.graph("body");
     let x = b.input(Symbol::Tokens, 32, "x");
     let [q, k, v] = ["q", "k", "v"].map(|name| linear(&mut b, x, 16, false, DType::F32, name));
     let q = b.rope(q, &rope(16), 1, 16);
@@ -225,19 +225,19 @@ fn q_that_is_read_before_the_store_stays_apart() {
     let k = b.rope(k, &rope(16), 1, 16);
     b.kv_store(k, v, 0, 1);
     let body = b.finish(&[early]);
-    let mut program = program.finish(body, Graph::default());
-    let report = passes::rewrite_all(&mut program, &passes::REWRITES).unwrap();
+    let mut model_graph = model_graph.finish(body, Graph::default());
+    let report = passes::rewrite_all(&mut model_graph, &passes::REWRITES).unwrap();
     assert_eq!(report.count("rope_store"), 0);
 }
 
 #[test]
 fn what_the_device_does_not_run_is_left_out_and_reported() {
-    let mut program = LLAMA.program();
+    let mut model_graph = LLAMA.model_graph();
     let accept = |_: &Graph, node: &minfer_graph::Node| match node.op {
         Op::AddNorm(_) => Support::Unsupported("no such kernel".to_owned()),
         _ => Support::Supported,
     };
-    let report = passes::rewrite(&mut program, &passes::REWRITES, &accept).unwrap();
+    let report = passes::rewrite(&mut model_graph, &passes::REWRITES, &accept).unwrap();
     assert_eq!(counts(&report), [4, 0, 2, 0, 0]);
     let refused: Vec<&str> = report.refused.iter().map(|refusal| refusal.node.as_str()).collect();
     assert_eq!(refused, ["blk.0.ffn_norm", "blk.1.attn_norm", "blk.1.ffn_norm"]);
@@ -246,11 +246,11 @@ fn what_the_device_does_not_run_is_left_out_and_reported() {
 
 #[test]
 fn rewrites_are_switched_off_by_name() {
-    let program = LLAMA.program();
+    let model_graph = LLAMA.model_graph();
     let all: Vec<&str> = passes::names();
-    let (plain, report) = rewritten(&program, &all);
-    assert_eq!((plain, report.applied.len()), (program.clone(), 0));
-    let (_, report) = rewritten(&program, &["merge_linears"]);
+    let (plain, report) = rewritten(&model_graph, &all);
+    assert_eq!((plain, report.applied.len()), (model_graph.clone(), 0));
+    let (_, report) = rewritten(&model_graph, &["merge_linears"]);
     // Without joint rows there is nothing to store from.
     assert_eq!(counts(&report), [0, 3, 0, 0, 0]);
     let unknown = passes::enabled(&["fuse_all".to_owned()]).unwrap_err();
@@ -273,8 +273,8 @@ fn a_broken_rule_is_named_with_its_node() {
             })
         },
     };
-    let mut program = Family { layers: 1, ..LLAMA }.program();
-    let error = passes::rewrite_all(&mut program, &[broken]).unwrap_err();
+    let mut model_graph = Family { layers: 1, ..LLAMA }.model_graph();
+    let error = passes::rewrite_all(&mut model_graph, &[broken]).unwrap_err();
     assert!(matches!(error, RewriteError::Broken { rewrite: "shrink", .. }));
     assert_eq!(
         error.to_string(),
@@ -295,7 +295,7 @@ fn rules_that_undo_each_other_end() {
             })
         },
     };
-    let mut program = LLAMA.program();
-    let error = passes::rewrite_all(&mut program, &[renames]).unwrap_err();
+    let mut model_graph = LLAMA.model_graph();
+    let error = passes::rewrite_all(&mut model_graph, &[renames]).unwrap_err();
     assert!(matches!(error, RewriteError::Endless { rewrite: "rename", .. }));
 }

@@ -4,31 +4,31 @@ mod common;
 
 use common::{Family, LLAMA};
 use minfer_graph::{
-    AttentionSpec, Dim, EmbedBy, F64Bits, Graph, LinearPart, Mask, Node, Op, Program, RopeSpec, Symbol,
+    AttentionSpec, Dim, EmbedBy, F64Bits, Graph, LinearPart, Mask, ModelGraph, Node, Op, RopeSpec, Symbol,
     TensorDesc, ValueId, WeightId, passes,
 };
 use minfer_tensor::DType;
 
-type Break = fn(&mut Program);
+type Break = fn(&mut ModelGraph);
 
 /// The body's node of this name.
-fn node<'p>(program: &'p mut Program, name: &str) -> &'p mut Node {
-    program.body.nodes.iter_mut().find(|node| node.name == name).unwrap()
+fn node<'p>(model_graph: &'p mut ModelGraph, name: &str) -> &'p mut Node {
+    model_graph.body.nodes.iter_mut().find(|node| node.name == name).unwrap()
 }
 
-fn attention(program: &mut Program) -> &mut AttentionSpec {
-    match &mut node(program, "blk.0.attention").op {
+fn attention(model_graph: &mut ModelGraph) -> &mut AttentionSpec {
+    match &mut node(model_graph, "blk.0.attention").op {
         Op::Attention(spec) => spec,
         other => panic!("{other:?}"),
     }
 }
 
-fn result(program: &mut Program, name: &str) -> usize {
-    node(program, name).outputs[0].0 as usize
+fn result(model_graph: &mut ModelGraph, name: &str) -> usize {
+    node(model_graph, name).outputs[0].0 as usize
 }
 
-fn weight(program: &mut Program, name: &str) -> usize {
-    program.weights.iter().position(|weight| weight.name == name).unwrap()
+fn weight(model_graph: &mut ModelGraph, name: &str) -> usize {
+    model_graph.weights.iter().position(|weight| weight.name == name).unwrap()
 }
 
 const PLAIN: &[(&str, Break)] = &[
@@ -203,13 +203,13 @@ const PLAIN: &[(&str, Break)] = &[
         node.op = Op::SoftCap { cap: 0.0.into() };
         node.inputs.pop();
     }),
-    ("program: blk.0.attn_q.weight (weight): two weights have this name", |p| {
+    ("model: blk.0.attn_q.weight (weight): two weights have this name", |p| {
         let name = p.weights[2].name.clone();
         p.weights[3].name = name;
     }),
-    ("program: blk.0.attn_q.weight (weight): F32 [0, 64] has no elements", |p| p.weights[2].dims[0] = 0),
+    ("model: blk.0.attn_q.weight (weight): F32 [0, 64] has no elements", |p| p.weights[2].dims[0] = 0),
     (
-        "program: token_embd.weight (weight): a row of 65 elements is not a whole number of Q8_0 blocks of 32",
+        "model: token_embd.weight (weight): a row of 65 elements is not a whole number of Q8_0 blocks of 32",
         |p| p.weights[0].dims[1] = 65,
     ),
     ("body: outputs (graph): value 999 is not in the table of values", |p| {
@@ -245,7 +245,7 @@ const PLAIN: &[(&str, Break)] = &[
     }),
 ];
 
-/// On the rewritten program.
+/// On the rewritten model_graph.
 const FUSED: &[(&str, Break)] = &[
     (
         "body: blk.0.ffn_up (view): columns 97..193 lie outside of blk.0.ffn_gate+ffn_up F32 [tokens, 192]",
@@ -295,14 +295,14 @@ const FUSED: &[(&str, Break)] = &[
 
 #[test]
 fn every_broken_rule_is_named() {
-    let plain = LLAMA.program();
+    let plain = LLAMA.model_graph();
     plain.verify().unwrap();
     let mut fused = plain.clone();
     passes::rewrite_all(&mut fused, &passes::REWRITES).unwrap();
     let cases = PLAIN.iter().map(|case| (&plain, case)).chain(FUSED.iter().map(|case| (&fused, case)));
     let mut wrong = Vec::new();
-    for (program, (expected, break_it)) in cases {
-        let mut broken = program.clone();
+    for (model_graph, (expected, break_it)) in cases {
+        let mut broken = model_graph.clone();
         break_it(&mut broken);
         let found = broken.verify().map_or_else(|error| error.to_string(), |()| "nothing".to_owned());
         if found != *expected {
@@ -314,19 +314,19 @@ fn every_broken_rule_is_named() {
 
 #[test]
 fn values_that_nobody_names_do_no_harm() {
-    let mut program = Family { layers: 1, ..LLAMA }.program();
-    program.body.values.push(TensorDesc {
+    let mut model_graph = Family { layers: 1, ..LLAMA }.model_graph();
+    model_graph.body.values.push(TensorDesc {
         dtype: DType::F16,
         dims: Vec::new(),
         name: "left over".to_owned(),
     });
-    program.verify().unwrap();
+    model_graph.verify().unwrap();
 }
 
 #[test]
 fn the_builder_gives_names_and_reuses_weights() {
-    let program = LLAMA.program();
-    let names: Vec<&str> = program.body.nodes.iter().take(17).map(|node| node.name.as_str()).collect();
+    let model_graph = LLAMA.model_graph();
+    let names: Vec<&str> = model_graph.body.nodes.iter().take(17).map(|node| node.name.as_str()).collect();
     assert_eq!(
         names,
         [
@@ -349,24 +349,24 @@ fn the_builder_gives_names_and_reuses_weights() {
             "blk.0.ffn_down.add",
         ]
     );
-    let tables = program.weights.iter().filter(|weight| weight.name == "token_embd.weight").count();
+    let tables = model_graph.weights.iter().filter(|weight| weight.name == "token_embd.weight").count();
     assert_eq!(tables, 1);
-    assert_eq!(program.input_vocabulary(), 40);
+    assert_eq!(model_graph.input_vocabulary(), 40);
 }
 
 #[test]
 #[should_panic(expected = "weight w is F16 [4, 4], but was F32 [4, 4] before")]
 fn one_name_has_one_shape() {
-    let mut program = minfer_graph::ProgramBuilder::new();
-    program.weight("w", DType::F32, &[4, 4]);
-    program.weight("w", DType::F16, &[4, 4]);
+    let mut model_graph = minfer_graph::ModelGraphBuilder::new();
+    model_graph.weight("w", DType::F32, &[4, 4]);
+    model_graph.weight("w", DType::F16, &[4, 4]);
 }
 
 #[test]
 #[should_panic(expected = "body: b.add (add): operand b is F32 [tokens, 5], expected F32 [tokens, 4] like a")]
 fn the_builder_names_what_does_not_fit() {
-    let mut program = minfer_graph::ProgramBuilder::new();
-    let mut body = program.body();
+    let mut model_graph = minfer_graph::ModelGraphBuilder::new();
+    let mut body = model_graph.body();
     let a = body.input(Symbol::Tokens, 4, "a");
     let b = body.input(Symbol::Tokens, 5, "b");
     body.add(a, b);

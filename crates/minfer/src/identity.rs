@@ -24,9 +24,9 @@ pub(crate) fn identity(
     template: Option<&ChatTemplate>,
 ) -> Result<SessionIdentity, GgufError> {
     let mut sum = Xxh3::new();
-    sum.update(format!("{:?}", model.program).as_bytes());
-    for id in model.program.used_weights() {
-        let tensor = file.gguf().require(&model.program.weight(id).name)?;
+    sum.update(format!("{:?}", model.graph).as_bytes());
+    for id in model.graph.used_weights() {
+        let tensor = file.gguf().require(&model.graph.weight(id).name)?;
         let bytes = tensor.byte_len();
         let last = bytes.saturating_sub(SAMPLE);
         for start in [0, last / 2, last] {

@@ -182,7 +182,7 @@ impl Loaded {
         check_counts(options)?;
         let mut model = file.model(&options.model)?;
         check_shift(&model, options)?;
-        let kept = machine.backend().weight_bytes(&model.program);
+        let kept = machine.backend().weight_bytes(&model.graph);
         let wanted_n_ctx = wanted_context(&model, options)?;
         // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
         if let ContextLength::Fixed(asked) = options.n_ctx {
@@ -218,7 +218,7 @@ impl Loaded {
         Ok(Loaded {
             file_weight_bytes: model.weights(file.gguf()).total_bytes(),
             identity,
-            traffic: WeightTraffic::of(&model.program, &kept),
+            traffic: WeightTraffic::of(&model.graph, &kept),
             longest_n_ctx: longest_context(&model, &options.model),
             stretch: Stretch::of(&model, &options.model),
             model,
@@ -292,7 +292,7 @@ fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
 }
 
 fn check_shift(model: &Model, options: &LoadOptions) -> Result<(), LoadError> {
-    let learned = model.program.input_positions() != u32::MAX;
+    let learned = model.graph.input_positions() != u32::MAX;
     if options.context_shift && learned { Err(LoadError::LearnedPositions) } else { Ok(()) }
 }
 
@@ -345,7 +345,7 @@ impl Footprint {
     pub fn of(machine: &Machine, model: &Model, options: &LoadOptions) -> Result<Footprint, LoadError> {
         check_counts(options)?;
         check_shift(model, options)?;
-        let kept = machine.backend().weight_bytes(&model.program);
+        let kept = machine.backend().weight_bytes(&model.graph);
         let wanted_n_ctx = wanted_context(model, options)?;
         let asked = Asked { machine, model, kept: &kept, wanted: wanted_n_ctx, options };
         let needs = asked.needs()?;

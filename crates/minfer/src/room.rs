@@ -2,7 +2,7 @@
 
 use minfer_engine::kv::most_rope_offsets;
 use minfer_graph::{
-    AttentionSpec, ExecutorConfig, Extents, KvMemory, KvSpec, Op, Prepared, Program, RopeSpec,
+    AttentionSpec, ExecutorConfig, Extents, KvMemory, KvSpec, ModelGraph, Op, Prepared, RopeSpec,
 };
 use minfer_models::{LayerSet, Model, ModelOptions};
 
@@ -69,7 +69,7 @@ impl Asked<'_> {
         let weights = self.kept.iter().sum();
         let tokenizer = TOKENIZER_BYTES + u64::from(model.hyperparams.vocab) * TOKENIZER_BYTES_A_TOKEN;
         let prepared = geometry.prepare(machine, model, wanted, u64::MAX, options)?;
-        let angles = |n_ctx| angle_bytes(&model.program, n_ctx, options.n_slots);
+        let angles = |n_ctx| angle_bytes(&model.graph, n_ctx, options.n_slots);
         let workspace = prepared.workspace_bytes() + angles(wanted);
         let others = weights + tokenizer + workspace;
         let (room, bound) = machine
@@ -261,14 +261,14 @@ impl Geometry {
             kv_memory: self.limited(limit),
         };
         let kv = self.spec(n_ctx, options.n_slots)?;
-        Ok(Prepared::new(machine.backend(), model.program.clone(), kv, config)?)
+        Ok(Prepared::new(machine.backend(), model.graph.clone(), kv, config)?)
     }
 }
 
 /// Bytes of the angles by which queries are turned on for rows that context shifts have moved. Tables grow by doubling.
-fn angle_bytes(program: &Program, n_ctx: u32, sequences: u32) -> u64 {
+fn angle_bytes(model_graph: &ModelGraph, n_ctx: u32, sequences: u32) -> u64 {
     let mut rotations: Vec<RopeSpec> = Vec::new();
-    for node in &program.body.nodes {
+    for node in &model_graph.body.nodes {
         if let Op::Attention(AttentionSpec { rope: Some(rope), .. }) = &node.op {
             let turn = RopeSpec { magnitude: 1.0.into(), ..rope.clone() };
             if !rotations.contains(&turn) {

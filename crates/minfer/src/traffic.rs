@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 
-use minfer_graph::{Graph, Op, Program, WeightId};
+use minfer_graph::{Graph, ModelGraph, Op, WeightId};
 
 /// What of a model's weights one token needs: the measure of a benchmark's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub struct WeightTraffic {
 }
 
 impl WeightTraffic {
-    /// Counts the linear operations of a program. `kept` are the bytes that a backend keeps of each weight.
-    pub(crate) fn of(program: &Program, kept: &[u64]) -> WeightTraffic {
-        let (body, head) = (matrices(&program.body), matrices(&program.head));
-        let products = |ids: &[WeightId]| ids.iter().map(|&id| elements(program, id)).sum();
+    /// Counts the linear operations of a model_graph. `kept` are the bytes that a backend keeps of each weight.
+    pub(crate) fn of(model_graph: &ModelGraph, kept: &[u64]) -> WeightTraffic {
+        let (body, head) = (matrices(&model_graph.body), matrices(&model_graph.head));
+        let products = |ids: &[WeightId]| ids.iter().map(|&id| elements(model_graph, id)).sum();
         let distinct: HashSet<WeightId> = body.iter().chain(&head).copied().collect();
         WeightTraffic {
             bytes: distinct.into_iter().map(|id| kept[id.0 as usize]).sum(),
@@ -27,8 +27,8 @@ impl WeightTraffic {
     }
 }
 
-fn elements(program: &Program, id: WeightId) -> u64 {
-    let weight = program.weight(id);
+fn elements(model_graph: &ModelGraph, id: WeightId) -> u64 {
+    let weight = model_graph.weight(id);
     u64::from(weight.rows()) * u64::from(weight.columns())
 }
 

@@ -9,7 +9,9 @@ use std::sync::Mutex;
 use common::logits_of;
 use minfer::cpu::Isa;
 use minfer::engine::kv::{SequenceId, Store, StoreOptions};
-use minfer::engine::{ContextShift, Event, Events, Forward, Request, RunnerOptions, SamplingParams, Want};
+use minfer::engine::{
+    ContextShift, Event, Events, ModelExecutor, Request, RunnerOptions, SamplingParams, Want,
+};
 use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
 use minfer::models::RopeScalingKind;
 use minfer::{
@@ -227,7 +229,7 @@ fn the_arena_of_a_load_has_the_granule_that_was_asked_for() {
 
 /// A model with a store of its own, so that a test sees every block.
 struct Watched {
-    model: Box<dyn Forward>,
+    model: Box<dyn ModelExecutor>,
     store: Store,
     addresses: Vec<Range<usize>>,
     page: usize,

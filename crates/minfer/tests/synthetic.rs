@@ -1,4 +1,4 @@
-//! Tiny models through the whole engine against recorded distributions of another program.
+//! Tiny models through the whole engine against recorded distributions of another model_graph.
 
 mod common;
 

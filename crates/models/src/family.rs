@@ -1,8 +1,8 @@
-use minfer_graph::Program;
+use minfer_graph::ModelGraph;
 
 use crate::arch;
 use crate::nearest::nearest;
-use crate::{Hyperparams, Metadata, ModelError, Present, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, TensorRule};
 
 /// A model family: what `general.architecture` names, and its three functions.
 #[derive(Debug)]
@@ -13,8 +13,8 @@ pub struct Family {
     pub hyperparameters: fn(&Metadata<'_>) -> Result<Hyperparams, ModelError>,
     /// Names, shapes and use of the tensors, in file order.
     pub tensors: fn(&Hyperparams) -> Vec<TensorRule>,
-    /// The program over the tensors that a file has.
-    pub graph: fn(&Hyperparams, &Present) -> Program,
+    /// The model graph over the tensors that a file has.
+    pub graph: fn(&Hyperparams, &AvailableTensors) -> ModelGraph,
 }
 
 /// A family's row: its name and the module of its functions are the same word, where the name is one.

@@ -1,4 +1,4 @@
-//! Model families: from a file's metadata and tensor names to a program.
+//! Model families: from a file's metadata and tensor names to a model_graph.
 //!
 //! A family is one file in [`arch`] with three functions (hyperparameters, tensors, graph) and one row in [`FAMILIES`].
 //! Pieces that families share are in [`blocks`]. This crate knows graphs and metadata, and no backend.
@@ -26,4 +26,4 @@ pub use load::{FileWeights, Model, ModelOptions};
 pub use metadata::{Metadata, MetadataOverride, MetadataValue};
 pub use overrides::{OverrideRange, RopeOverrides, RopeScalingKind};
 pub use rules::{LayerRules, Rules};
-pub use tensors::{Present, TensorRule, TensorUse};
+pub use tensors::{AvailableTensors, TensorRule, TensorUse};

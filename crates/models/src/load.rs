@@ -3,13 +3,13 @@ use std::sync::Arc;
 
 use minfer_formats::gguf;
 use minfer_graph::backend::{WeightError, WeightSource};
-use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, Program, WeightId};
+use minfer_graph::{KvChoice, KvFormat, KvLayout, KvSpec, KvSpecError, ModelGraph, WeightId};
 use minfer_tensor::blocks::decode_row;
 
 use crate::metadata::Overrides;
 use crate::{
-    ContextFactors, Family, Hyperparams, Metadata, MetadataOverride, ModelError, Present, RopeHyperparams,
-    RopeOverrides, TensorRule, TensorUse,
+    AvailableTensors, ContextFactors, Family, Hyperparams, Metadata, MetadataOverride, ModelError,
+    RopeHyperparams, RopeOverrides, TensorRule, TensorUse,
 };
 
 /// What a user may change about a file's description of itself.
@@ -21,7 +21,7 @@ pub struct ModelOptions {
     pub rope: RopeOverrides,
 }
 
-/// A file understood as a model: checked numbers, and the program over its weights.
+/// A file understood as a model: checked numbers, and the model graph over its weights.
 #[derive(Debug)]
 pub struct Model {
     /// `general.name`, or the architecture where the file has no name.
@@ -31,16 +31,16 @@ pub struct Model {
     /// Its numbers, overrides applied.
     pub hyperparams: Hyperparams,
     /// Its graphs. The names of their weights are those of the file's tensors.
-    pub program: Program,
+    pub graph: ModelGraph,
     /// Elements of all tensors that it uses.
     pub parameters: u64,
     /// Names of tensors that the file has and the family does not know, in file order: worth a warning.
     pub unused: Vec<String>,
-    present: Present,
+    present: AvailableTensors,
 }
 
 impl Model {
-    /// Reads metadata and tensor entries, checks them against the family, and builds the program. Of the tensors' data only
+    /// Reads metadata and tensor entries, checks them against the family, and builds the model graph. Of the tensors' data only
     /// constants of the graph (rope factors) are read.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Model {
         Ok(Model {
             name,
             family,
-            program: (family.graph)(&hyperparams, &present),
+            graph: (family.graph)(&hyperparams, &present),
             hyperparams,
             present,
             parameters,
@@ -79,12 +79,12 @@ impl Model {
         })
     }
 
-    /// Fits the program to sequences of at most `n_ctx` positions: some models choose their rotation by it. As read, it is that
+    /// Fits the model graph to sequences of at most `n_ctx` positions: some models choose their rotation by it. As read, it is that
     /// for the context length of training.
     pub fn set_context(&mut self, n_ctx: u32) {
         if self.hyperparams.rope.context_factors.is_some() {
             self.hyperparams.rope.choose_factors(n_ctx);
-            self.program = (self.family.graph)(&self.hyperparams, &self.present);
+            self.graph = (self.family.graph)(&self.hyperparams, &self.present);
         }
     }
 
@@ -93,7 +93,7 @@ impl Model {
         self.hyperparams.context_length
     }
 
-    /// The geometry of the model's KV cache, as its program needs it.
+    /// The geometry of the model's KV cache, as its model graph needs it.
     ///
     /// # Errors
     /// The block size is not allowed, or the format cannot store this head dim.
@@ -106,18 +106,18 @@ impl Model {
         max_blocks: u32,
     ) -> Result<KvSpec, KvSpecError> {
         let choice = KvChoice { k_format, v_format, layout, block_tokens, max_blocks };
-        let spec = KvSpec::for_program(&self.program, choice);
+        let spec = KvSpec::for_model(&self.graph, choice);
         spec.validate()?;
         Ok(spec)
     }
 
-    /// Access to the bytes of the program's weights in the file that the model was read from.
+    /// Access to the bytes of the model graph's weights in the file that the model was read from.
     ///
     /// # Panics
     /// `file` is another file and lacks a tensor.
     pub fn weights<'f>(&self, file: &'f gguf::File) -> FileWeights<'f> {
         let find = |name: &str| file.tensor(name).unwrap_or_else(|| panic!("{name} is not in this file"));
-        FileWeights { file, tensors: self.program.weights.iter().map(|weight| find(&weight.name)).collect() }
+        FileWeights { file, tensors: self.graph.weights.iter().map(|weight| find(&weight.name)).collect() }
     }
 }
 
@@ -147,8 +147,8 @@ impl WeightSource for FileWeights<'_> {
 }
 
 /// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.
-fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(Present, u64), ModelError> {
-    let (mut present, mut parameters) = (Present::default(), 0);
+fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTensors, u64), ModelError> {
+    let (mut present, mut parameters) = (AvailableTensors::default(), 0);
     for rule in rules {
         let Some(tensor) = file.tensor(&rule.name) else {
             if rule.optional || rule.instead.as_ref().is_some_and(|name| file.tensor(name).is_some()) {

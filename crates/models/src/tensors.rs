@@ -84,11 +84,11 @@ impl TensorRule {
 
 /// The checked tensors that a file has, by name, with the types it stores them in.
 #[derive(Debug, Clone, Default)]
-pub struct Present {
+pub struct AvailableTensors {
     tensors: BTreeMap<String, WeightDesc>,
 }
 
-impl Present {
+impl AvailableTensors {
     /// Takes up a tensor that was checked against its rule.
     pub fn insert(&mut self, rule: &TensorRule, dtype: DType) {
         // Factors of norms may be stored as one row for each head; a norm takes them as one vector.
@@ -100,13 +100,13 @@ impl Present {
         self.tensors.insert(rule.name.clone(), weight);
     }
 
-    /// The weight's id in the program under construction, if the file has the tensor.
+    /// The weight's id in the model graph under construction, if the file has the tensor.
     pub fn weight(&self, graph: &mut GraphBuilder<'_>, name: &str) -> Option<WeightId> {
         let weight = self.tensors.get(name)?;
         Some(graph.weight(&weight.name, weight.dtype, &weight.dims))
     }
 
-    /// The weight's id in the program under construction.
+    /// The weight's id in the model graph under construction.
     ///
     /// # Panics
     /// The tensor is not there, though its rule does not say that it is optional.
@@ -115,9 +115,9 @@ impl Present {
     }
 }
 
-impl FromIterator<(TensorRule, DType)> for Present {
-    fn from_iter<I: IntoIterator<Item = (TensorRule, DType)>>(tensors: I) -> Present {
-        let mut present = Present::default();
+impl FromIterator<(TensorRule, DType)> for AvailableTensors {
+    fn from_iter<I: IntoIterator<Item = (TensorRule, DType)>>(tensors: I) -> AvailableTensors {
+        let mut present = AvailableTensors::default();
         tensors.into_iter().for_each(|(rule, dtype)| present.insert(&rule, dtype));
         present
     }

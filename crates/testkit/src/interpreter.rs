@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use minfer_graph::{
-    Activation, AttentionSpec, Batch, EmbedBy, Graph, KvSpec, LinearPart, Mask, NormKind, NormSpec, Op,
-    Program, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
+    Activation, AttentionSpec, Batch, EmbedBy, Graph, KvSpec, LinearPart, Mask, ModelGraph, NormKind,
+    NormSpec, Op, RopePairs, RopeSpec, RopeStoreSpec, Symbol, ValueId, WeightId,
 };
 
 /// A row-major matrix of f64.
@@ -109,14 +109,14 @@ impl ReferenceKv {
 /// # Panics
 /// The graph or the batch break their rules.
 pub fn interpret(
-    program: &Program,
+    model_graph: &ModelGraph,
     graph: &Graph,
     weights: &dyn Fn(WeightId) -> Vec<f32>,
     batch: &Batch<'_>,
     kv: &mut ReferenceKv,
     inputs: &[Matrix],
 ) -> Vec<Matrix> {
-    let values = interpret_values(program, graph, weights, batch, kv, inputs);
+    let values = interpret_values(model_graph, graph, weights, batch, kv, inputs);
     let output = |id: &ValueId| values[id.0 as usize].clone().expect("a verified graph defines its outputs");
     graph.outputs.iter().map(output).collect()
 }
@@ -126,7 +126,7 @@ pub fn interpret(
 /// # Panics
 /// The graph or the batch break their rules.
 pub fn interpret_values(
-    program: &Program,
+    model_graph: &ModelGraph,
     graph: &Graph,
     weights: &dyn Fn(WeightId) -> Vec<f32>,
     batch: &Batch<'_>,
@@ -140,7 +140,7 @@ pub fn interpret_values(
     }
     let weight = |id: WeightId| -> Vec<f64> {
         let data = weights(id);
-        let desc = program.weight(id);
+        let desc = model_graph.weight(id);
         assert_eq!(data.len(), (desc.rows() * desc.columns()) as usize, "elements of {}", desc.name);
         data.into_iter().map(f64::from).collect()
     };
@@ -151,7 +151,7 @@ pub fn interpret_values(
             .map(|id| values[id.0 as usize].as_ref().expect("a verified graph defines operands first"))
             .collect();
         let width = node.outputs.first().map_or(0, |&id| graph.value(id).width() as usize);
-        let results = run(program, &node.op, &operands, width, &weight, batch, kv);
+        let results = run(model_graph, &node.op, &operands, width, &weight, batch, kv);
         for (&id, result) in node.outputs.iter().zip(results) {
             let desc = graph.value(id);
             let rows = match desc.row_symbol() {
@@ -169,7 +169,7 @@ pub fn interpret_values(
 }
 
 fn run(
-    program: &Program,
+    model_graph: &ModelGraph,
     op: &Op,
     operands: &[&Matrix],
     width: usize,
@@ -188,7 +188,7 @@ fn run(
             vec![Matrix::from_rows(width, indices.iter().map(row))]
         }
         Op::Norm(spec) => vec![norm(spec, operands[0], weight)],
-        Op::Linear { parts } => vec![linear(program, parts, operands[0], width, weight)],
+        Op::Linear { parts } => vec![linear(model_graph, parts, operands[0], width, weight)],
         Op::Rope { rope, head_dim, .. } => vec![rotate(rope, *head_dim as usize, operands[0], batch)],
         Op::KvStore { layer, .. } => {
             kv.store(batch, *layer, operands[0], operands[1]);
@@ -251,7 +251,7 @@ fn norm(spec: &NormSpec, x: &Matrix, weight: &dyn Fn(WeightId) -> Vec<f64>) -> M
 }
 
 fn linear(
-    program: &Program,
+    model_graph: &ModelGraph,
     parts: &[LinearPart],
     x: &Matrix,
     width: usize,
@@ -262,7 +262,7 @@ fn linear(
     for part in parts {
         let matrix = weight(part.weight);
         let bias = part.bias.map(weight);
-        let outputs = program.weight(part.weight).rows() as usize;
+        let outputs = model_graph.weight(part.weight).rows() as usize;
         for (input, output) in x.rows().zip(result.data.chunks_exact_mut(width)) {
             for (index, coefficients) in matrix.chunks_exact(x.width).enumerate() {
                 let dot: f64 = coefficients.iter().zip(input).map(|(w, x)| w * x).sum();

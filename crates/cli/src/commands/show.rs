@@ -7,7 +7,7 @@ use std::thread::Builder;
 
 use anyhow::{Context, Result, bail};
 use minfer::formats::gguf::{Array, File, Tensor, Value};
-use minfer::graph::{Graph, KvFormat, Program, dot, passes};
+use minfer::graph::{Graph, KvFormat, ModelGraph, dot, passes};
 use minfer::models::Model;
 use minfer::tensor::counted;
 use minfer::{LoadError, ModelFile};
@@ -246,27 +246,27 @@ fn draw(args: &ShowArgs, file: &ModelFile, format: GraphFormat) -> Result<()> {
     if let Some(layer) = args.layer.filter(|&layer| layer >= model.hyperparams.n_layers) {
         bail!("--layer {layer}: the model has layers 0 to {}", model.hyperparams.n_layers - 1);
     }
-    let mut program = model.program;
+    let mut model_graph = model.graph;
     if !args.before {
-        passes::rewrite_all(&mut program, &passes::enabled(&[])?)?;
+        passes::rewrite_all(&mut model_graph, &passes::enabled(&[])?)?;
     }
     let prefix = args.layer.map(|layer| format!("blk.{layer}.")).unwrap_or_default();
-    let source = dot::render(&program.body, &program.weights, &prefix);
+    let source = dot::render(&model_graph.body, &model_graph.weights, &prefix);
     let bytes = match format {
         GraphFormat::Dot => source.into_bytes(),
-        GraphFormat::Json => format!("{}\n", graph_json(&program, &prefix)).into_bytes(),
+        GraphFormat::Json => format!("{}\n", graph_json(&model_graph, &prefix)).into_bytes(),
         GraphFormat::Svg => svg(&source)?,
     };
     output::answer(|out| Ok(out.write_all(&bytes)?))
 }
 
-/// The program as JSON; of the body only nodes whose names begin with `prefix`.
-fn graph_json(program: &Program, prefix: &str) -> serde_json::Value {
+/// The model graph as JSON; of the body only nodes whose names begin with `prefix`.
+fn graph_json(model_graph: &ModelGraph, prefix: &str) -> serde_json::Value {
     if prefix.is_empty() {
-        return minfer::graph::json::program(program);
+        return minfer::graph::json::model_graph(model_graph);
     }
-    let nodes = program.body.nodes.iter().filter(|node| node.name.starts_with(prefix)).cloned().collect();
-    minfer::graph::json::graph(&Graph { nodes, ..program.body.clone() }, &program.weights)
+    let nodes = model_graph.body.nodes.iter().filter(|node| node.name.starts_with(prefix)).cloned().collect();
+    minfer::graph::json::graph(&Graph { nodes, ..model_graph.body.clone() }, &model_graph.weights)
 }
 
 /// The picture that Graphviz makes of a graph.

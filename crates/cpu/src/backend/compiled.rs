@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use minfer_graph::backend::{Buffer, Compiled, KvArena};
 use minfer_graph::plan::Plan;
-use minfer_graph::{BackendError, Batch, Extents, Graph, KvSpec, Program};
+use minfer_graph::{BackendError, Batch, Extents, Graph, KvSpec, ModelGraph};
 
 use super::buffer::HostBuffer;
 use super::lower::{Lowered, lower};
@@ -32,13 +32,13 @@ impl CompiledGraph {
     /// # Errors
     /// An operation is not supported.
     pub(super) fn bytes_for(
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         kv: &KvSpec,
         workers: usize,
     ) -> Result<u64, BackendError> {
-        let lowered = lower(program, graph, plan, kv)?;
+        let lowered = lower(model_graph, graph, plan, kv)?;
         let workspace = plan.workspace_bytes.next_multiple_of(4);
         Ok(workspace + Scratch::bytes_for(&lowered, plan.extents, kv, workers))
     }
@@ -50,13 +50,13 @@ impl CompiledGraph {
     pub(super) fn new(
         isa: Isa,
         pool: Arc<Pool>,
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         weights: &CpuWeights,
         kv: &KvSpec,
     ) -> Result<CompiledGraph, BackendError> {
-        let lowered = lower(program, graph, plan, kv)?;
+        let lowered = lower(model_graph, graph, plan, kv)?;
         let workspace = HostBuffer::new(plan.workspace_bytes, "workspace")?;
         let scratch = Scratch::new(&lowered, plan.extents, kv, pool.threads())?;
         let counters = lowered.steps.iter().map(|_| ChunkCounter::default()).collect();

@@ -2,7 +2,7 @@
 
 use minfer_graph::plan::{Location, Plan};
 use minfer_graph::{
-    AttentionSpec, BackendError, Graph, KvGroupSpec, KvSpec, LinearPart, Node, NormSpec, Op, Program,
+    AttentionSpec, BackendError, Graph, KvGroupSpec, KvSpec, LinearPart, ModelGraph, Node, NormSpec, Op,
     RopeSpec, Symbol, ValueId,
 };
 
@@ -59,13 +59,13 @@ const CACHE: usize = 1003;
 /// # Errors
 /// An operation is not supported.
 pub(super) fn lower(
-    program: &Program,
+    model_graph: &ModelGraph,
     graph: &Graph,
     plan: &Plan,
     kv: &KvSpec,
 ) -> Result<Lowered, BackendError> {
     let mut lowering = Lowering {
-        program,
+        model_graph,
         graph,
         plan,
         kv,
@@ -95,7 +95,7 @@ pub(super) fn lower(
 }
 
 struct Lowering<'a> {
-    program: &'a Program,
+    model_graph: &'a ModelGraph,
     graph: &'a Graph,
     plan: &'a Plan,
     kv: &'a KvSpec,
@@ -163,7 +163,7 @@ impl Lowering<'_> {
     }
 
     fn check(&self, node: &Node) -> Result<(), BackendError> {
-        let weights: Vec<_> = node.op.weights().into_iter().map(|id| self.program.weight(id)).collect();
+        let weights: Vec<_> = node.op.weights().into_iter().map(|id| self.model_graph.weight(id)).collect();
         match support::objection(&node.op, &weights, self.kv) {
             None => Ok(()),
             Some(reason) => Err(BackendError::Unsupported {
@@ -185,7 +185,7 @@ impl Lowering<'_> {
     fn linear(&mut self, node: &Node, parts: &[LinearPart]) -> Result<(), BackendError> {
         let (value, input) = (node.inputs[0], self.operand(node.inputs[0]));
         let quantised = parts.iter().any(|part| {
-            let dtype = self.program.weight(part.weight).dtype;
+            let dtype = self.model_graph.weight(part.weight).dtype;
             support::takes_quantised_input(dtype)
         });
         if quantised && self.quantised != Some(value) {
@@ -197,7 +197,7 @@ impl Lowering<'_> {
         let mut column = 0;
         let mut steps = Vec::with_capacity(parts.len());
         for part in parts {
-            let weight = self.program.weight(part.weight);
+            let weight = self.model_graph.weight(part.weight);
             steps.push(PartStep { weight: part.weight, bias: part.bias, column });
             column += weight.rows() as usize;
             self.quantised_terms = self.quantised_terms.union(terms_read(weight.dtype));

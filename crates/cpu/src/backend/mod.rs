@@ -14,7 +14,8 @@ use std::sync::Arc;
 use minfer_graph::backend::{Buffer, Compiled, KvArena, LoadedWeights, WeightSource};
 use minfer_graph::plan::Plan;
 use minfer_graph::{
-    Backend, BackendError, Graph, KvGranule, KvMemory, KvSpec, Op, Program, Support, TensorDesc, WeightDesc,
+    Backend, BackendError, Graph, KvGranule, KvMemory, KvSpec, ModelGraph, Op, Support, TensorDesc,
+    WeightDesc,
 };
 
 use crate::arena::{CpuArena, granule_bytes};
@@ -64,16 +65,16 @@ impl Backend for CpuBackend {
         }
     }
 
-    fn weight_bytes(&self, program: &Program) -> Vec<u64> {
-        CpuWeights::bytes(program)
+    fn weight_bytes(&self, model_graph: &ModelGraph) -> Vec<u64> {
+        CpuWeights::bytes(model_graph)
     }
 
     fn load(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         source: &dyn WeightSource,
     ) -> Result<Box<dyn LoadedWeights>, BackendError> {
-        Ok(Box::new(CpuWeights::load(program, source, &self.pool)?))
+        Ok(Box::new(CpuWeights::load(model_graph, source, &self.pool)?))
     }
 
     fn kv_arena(&self, spec: &KvSpec, memory: KvMemory) -> Result<Box<dyn KvArena>, BackendError> {
@@ -86,12 +87,12 @@ impl Backend for CpuBackend {
 
     fn workspace_bytes(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         kv: &KvSpec,
     ) -> Result<u64, BackendError> {
-        CompiledGraph::bytes_for(program, graph, plan, kv, self.pool.threads())
+        CompiledGraph::bytes_for(model_graph, graph, plan, kv, self.pool.threads())
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {
@@ -100,7 +101,7 @@ impl Backend for CpuBackend {
 
     fn compile(
         &self,
-        program: &Program,
+        model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         weights: &dyn LoadedWeights,
@@ -109,7 +110,7 @@ impl Backend for CpuBackend {
         let weights: &CpuWeights =
             weights.as_any().downcast_ref().expect("weights of another backend were given to the CPU");
         let compiled =
-            CompiledGraph::new(self.isa, Arc::clone(&self.pool), program, graph, plan, weights, kv)?;
+            CompiledGraph::new(self.isa, Arc::clone(&self.pool), model_graph, graph, plan, weights, kv)?;
         Ok(Box::new(compiled))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use minfer_graph::backend::{LoadedWeights, WeightSource};
-use minfer_graph::{BackendError, Op, Program, WeightDesc, WeightId};
+use minfer_graph::{BackendError, ModelGraph, Op, WeightDesc, WeightId};
 use minfer_tensor::blocks;
 
 use super::NAME;
@@ -19,7 +19,7 @@ use crate::threads::ChunkCounter;
 /// Bytes of the file that are read and packed in one go, unless a panel takes more: a part of the second-level cache.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Weights of a program; cheap to clone.
+/// Weights of a model graph; cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct CpuWeights(Arc<Vec<Weight>>);
 
@@ -39,38 +39,38 @@ impl CpuWeights {
     /// # Errors
     /// Memory was refused, or a weight's bytes are not what its description says.
     pub(super) fn load(
-        program: &Program,
+        model_graph: &ModelGraph,
         source: &dyn WeightSource,
         pool: &Pool,
     ) -> Result<CpuWeights, BackendError> {
-        let usage = usage(program);
-        let mut weights = allocate(program, &usage)?;
+        let usage = usage(model_graph);
+        let mut weights = allocate(model_graph, &usage)?;
         for (index, weight) in weights.iter_mut().enumerate() {
             if let Weight::Vector(values) = weight {
                 let id = WeightId(index as u32);
-                *values = read_vector(program.weight(id), id, source)?;
+                *values = read_vector(model_graph.weight(id), id, source)?;
                 source.taken(id);
             }
         }
-        pack_all(program, &mut weights, source, pool)?;
+        pack_all(model_graph, &mut weights, source, pool)?;
         Ok(CpuWeights(Arc::new(weights)))
     }
 
-    /// What each weight of a program takes when it is loaded; the file's bytes for one that cannot be.
-    pub(super) fn bytes(program: &Program) -> Vec<u64> {
+    /// What each weight of a model graph takes when it is loaded; the file's bytes for one that cannot be.
+    pub(super) fn bytes(model_graph: &ModelGraph) -> Vec<u64> {
         let of = |(desc, usage): (&WeightDesc, Usage)| match usage {
             Usage::Unused => 0,
             Usage::Vector => 4 * u64::from(desc.columns()) * u64::from(desc.rows()),
             Usage::Matrix => footprint(desc).map_or_else(|_| desc.bytes(), |bytes| bytes as u64),
         };
-        program.weights.iter().zip(usage(program)).map(of).collect()
+        model_graph.weights.iter().zip(usage(model_graph)).map(of).collect()
     }
 
     /// A matrix that was packed.
     pub(super) fn matrix(&self, id: WeightId) -> &PackedMatrix {
         match &self.0[id.0 as usize] {
             Weight::Matrix(matrix) => matrix,
-            _ => panic!("weight {} is not a matrix of its program", id.0),
+            _ => panic!("weight {} is not a matrix of its graph", id.0),
         }
     }
 
@@ -87,7 +87,7 @@ impl CpuWeights {
     pub(super) fn vector(&self, id: WeightId) -> &[f32] {
         match &self.0[id.0 as usize] {
             Weight::Vector(values) => values,
-            _ => panic!("weight {} is not a vector of its program", id.0),
+            _ => panic!("weight {} is not a vector of its graph", id.0),
         }
     }
 }
@@ -119,9 +119,9 @@ enum Usage {
     Vector,
 }
 
-fn usage(program: &Program) -> Vec<Usage> {
-    let mut usage = vec![Usage::Unused; program.weights.len()];
-    for op in program.body.nodes.iter().chain(&program.head.nodes).map(|node| &node.op) {
+fn usage(model_graph: &ModelGraph) -> Vec<Usage> {
+    let mut usage = vec![Usage::Unused; model_graph.weights.len()];
+    for op in model_graph.body.nodes.iter().chain(&model_graph.head.nodes).map(|node| &node.op) {
         for id in op.weights() {
             usage[id.0 as usize] = Usage::Vector;
         }
@@ -138,9 +138,9 @@ fn usage(program: &Program) -> Vec<Usage> {
 }
 
 /// Takes the memory of all matrices in one mapping, so that small ones share huge pages.
-fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendError> {
+fn allocate(model_graph: &ModelGraph, usage: &[Usage]) -> Result<Vec<Weight>, BackendError> {
     let used = |wanted: Usage| {
-        let pairs = program.weights.iter().zip(usage);
+        let pairs = model_graph.weights.iter().zip(usage);
         pairs.filter(move |(_, usage)| **usage == wanted).map(|(desc, _)| desc)
     };
     let mut bytes = 0;
@@ -149,7 +149,7 @@ fn allocate(program: &Program, usage: &[Usage]) -> Result<Vec<Weight>, BackendEr
     }
     let mut memory = Mapping::new(bytes)
         .map_err(|_| BackendError::OutOfMemory { what: "packed weights".to_owned(), bytes: bytes as u64 })?;
-    let pairs = program.weights.iter().zip(usage);
+    let pairs = model_graph.weights.iter().zip(usage);
     pairs
         .map(|(desc, usage)| match usage {
             Usage::Unused => Ok(Weight::Unused),
@@ -203,7 +203,7 @@ struct Chunk<'a> {
 }
 
 fn pack_all(
-    program: &Program,
+    model_graph: &ModelGraph,
     weights: &mut [Weight],
     source: &dyn WeightSource,
     pool: &Pool,
@@ -212,7 +212,7 @@ fn pack_all(
     for (index, weight) in weights.iter_mut().enumerate() {
         let Weight::Matrix(matrix) = weight else { continue };
         let id = WeightId(index as u32);
-        let (desc, panels) = (program.weight(id), matrix.panels());
+        let (desc, panels) = (model_graph.weight(id), matrix.panels());
         let left = Arc::new(AtomicUsize::new(panels));
         let packer = matrix.packer();
         let together = (CHUNK_BYTES / packer.stored(0..1).len().max(1)).max(1);

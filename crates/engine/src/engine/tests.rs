@@ -102,7 +102,7 @@ fn shutting_down_cancels_what_runs_and_what_waits() {
 }
 
 #[test]
-fn a_panic_outside_of_a_forward_ends_the_engine_and_tells_everybody() {
+fn a_panic_outside_of_a_run_ends_the_engine_and_tells_everybody() {
     struct Rude;
     impl EventSink for Rude {
         fn send(&mut self, event: Event) -> bool {

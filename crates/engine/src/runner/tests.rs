@@ -90,8 +90,8 @@ fn a_step_that_cannot_be_leaves_everything_as_it_was() {
         error
     };
     assert!(matches!(failing(&|backend| backend.refuse_allocation(3)), RunError::Kv(_)));
-    assert!(matches!(failing(&|backend| backend.fail_run(0)), RunError::Forward(_)));
-    assert!(matches!(failing(&|backend| backend.fail_run(5)), RunError::Forward(_)));
+    assert!(matches!(failing(&|backend| backend.fail_run(0)), RunError::ModelExecutor(_)));
+    assert!(matches!(failing(&|backend| backend.fail_run(5)), RunError::ModelExecutor(_)));
     assert_eq!(backend.stats().committed_blocks, before.blocks_live);
     runner.feed(&[(a, &tokens[..20]), (b, &tokens[..20])], Want::Nothing, |_| {}).unwrap();
     assert_eq!((runner.length(a), runner.length(b)), (23, 20));

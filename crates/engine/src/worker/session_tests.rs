@@ -254,7 +254,7 @@ fn a_failed_or_cancelled_turn_leaves_the_rows_of_those_before() {
     tokens.extend([90, 91, 92]);
     bench.backend.fail_run(1);
     let failed = bench.answer(turn(&tokens, 5));
-    assert!(matches!(failed.last(), Event::Failed(EngineError::Forward(_))));
+    assert!(matches!(failed.last(), Event::Failed(EngineError::ModelExecutor(_))));
     let answer = bench.answer(turn(&tokens, 5));
     assert_eq!(answer.finished().usage.cached, 24);
     assert_eq!(answer.ids(), alone(&tokens, 5));

@@ -9,7 +9,7 @@ mod rope_store;
 mod views;
 
 use crate::backend::Support;
-use crate::{Graph, Node, NodeId, Program, VerifyError, WeightDesc};
+use crate::{Graph, ModelGraph, Node, NodeId, VerifyError, WeightDesc};
 
 pub use patch::{Patch, Site};
 
@@ -31,7 +31,7 @@ pub const REWRITES: [Rewrite; 5] = [
     Rewrite { name: "dead_view", find: views::dead },
 ];
 
-/// What the rewrites did to a program.
+/// What the rewrites did to a model_graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteReport {
     /// For each rewrite that was on, in order, how often it was applied.
@@ -58,7 +58,7 @@ pub struct RefusedPatch {
     pub reason: String,
 }
 
-/// Why a program could not be rewritten.
+/// Why a model graph could not be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
     /// A name that is not in the list.
@@ -106,20 +106,20 @@ pub fn enabled(off: &[String]) -> Result<Vec<Rewrite>, RewriteError> {
 /// Asked for every node that a patch would make: the graph with the patch applied, and the node in it.
 pub type Accept<'a> = dyn Fn(&Graph, &Node) -> Support + 'a;
 
-/// Applies rewrites to both graphs of a program until none applies. Patches with a node that `accept` does not support are
+/// Applies rewrites to both graphs of a model graph until none applies. Patches with a node that `accept` does not support are
 /// left out and reported.
 ///
 /// # Errors
 /// A rule is broken. With debug assertions the graph is verified after each patch, else once at the end.
 pub fn rewrite(
-    program: &mut Program,
+    model_graph: &mut ModelGraph,
     rewrites: &[Rewrite],
     accept: &Accept<'_>,
 ) -> Result<RewriteReport, RewriteError> {
     let applied = rewrites.iter().map(|rewrite| (rewrite.name, 0)).collect();
     let mut report = RewriteReport { applied, refused: Vec::new() };
-    for graph in [&mut program.body, &mut program.head] {
-        rewrite_graph(graph, &program.weights, rewrites, accept, &mut report)?;
+    for graph in [&mut model_graph.body, &mut model_graph.head] {
+        rewrite_graph(graph, &model_graph.weights, rewrites, accept, &mut report)?;
     }
     Ok(report)
 }
@@ -128,8 +128,11 @@ pub fn rewrite(
 ///
 /// # Errors
 /// A rule is broken.
-pub fn rewrite_all(program: &mut Program, rewrites: &[Rewrite]) -> Result<RewriteReport, RewriteError> {
-    rewrite(program, rewrites, &|_, _| Support::Supported)
+pub fn rewrite_all(
+    model_graph: &mut ModelGraph,
+    rewrites: &[Rewrite],
+) -> Result<RewriteReport, RewriteError> {
+    rewrite(model_graph, rewrites, &|_, _| Support::Supported)
 }
 
 fn rewrite_graph(

@@ -3,8 +3,8 @@
 
 use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{
-    Activation, AttentionSpec, F64Bits, GraphBuilder, KvChoice, KvFormat, KvLayout, Mask, NormKind, NormSpec,
-    Program, ProgramBuilder, RopePairs, RopeSpec, ValueId, WeightId,
+    Activation, AttentionSpec, F64Bits, GraphBuilder, KvChoice, KvFormat, KvLayout, Mask, ModelGraph,
+    ModelGraphBuilder, NormKind, NormSpec, RopePairs, RopeSpec, ValueId, WeightId,
 };
 use minfer_tensor::DType;
 
@@ -84,21 +84,21 @@ pub(crate) fn linear(
 }
 
 impl Family {
-    pub(crate) fn program(&self) -> Program {
-        let mut program = ProgramBuilder::new();
-        let table = program.weight("token_embd.weight", DType::Q8_0, &[self.vocabulary, self.width]);
-        let mut body = program.body();
+    pub(crate) fn model_graph(&self) -> ModelGraph {
+        let mut model_graph = ModelGraphBuilder::new();
+        let table = model_graph.weight("token_embd.weight", DType::Q8_0, &[self.vocabulary, self.width]);
+        let mut body = model_graph.body();
         let mut x = body.embed(table);
         for layer in 0..self.layers {
             x = self.layer(&mut body, x, layer);
         }
         let body = body.finish(&[x]);
-        let (mut head, hidden) = program.head(self.width);
+        let (mut head, hidden) = model_graph.head(self.width);
         let rows = head.gather_rows(hidden);
         let normed = norm(&mut head, rows, 1, "output_norm");
         let logits = head.linear(normed, table, None, "output");
         let head = head.finish(&[logits]);
-        program.finish(body, head)
+        model_graph.finish(body, head)
     }
 
     fn layer(&self, b: &mut GraphBuilder<'_>, x: ValueId, layer: u32) -> ValueId {
@@ -168,9 +168,9 @@ pub(crate) fn choice() -> KvChoice {
 }
 
 /// Decoded weights: small numbers that depend on id and index, around 1 for vectors.
-pub(crate) fn weights(program: &Program) -> impl Fn(WeightId) -> Vec<f32> + '_ {
+pub(crate) fn weights(model_graph: &ModelGraph) -> impl Fn(WeightId) -> Vec<f32> + '_ {
     move |id| {
-        let desc = program.weight(id);
+        let desc = model_graph.weight(id);
         let vector = desc.dims.len() == 1;
         let mut state = u64::from(id.0) + 1;
         (0..desc.rows() * desc.columns())
@@ -187,8 +187,8 @@ pub(crate) fn weights(program: &Program) -> impl Fn(WeightId) -> Vec<f32> + '_ {
 pub(crate) struct ZeroWeights(Vec<Vec<u8>>);
 
 impl ZeroWeights {
-    pub(crate) fn new(program: &Program) -> ZeroWeights {
-        ZeroWeights(program.weights.iter().map(|weight| vec![0; weight.bytes() as usize]).collect())
+    pub(crate) fn new(model_graph: &ModelGraph) -> ZeroWeights {
+        ZeroWeights(model_graph.weights.iter().map(|weight| vec![0; weight.bytes() as usize]).collect())
     }
 
     pub(crate) fn cut(mut self, id: u32) -> ZeroWeights {

@@ -1,10 +1,10 @@
 //! cohere2: command-r with a window in three of four layers; those rotate, the fourth does not. Command R7B, Command A.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{decoder, mlp};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -28,9 +28,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::parallel_layer(scope, x, ["attn_norm"; 2], |scope, x| mlp::gated(scope, x, Activation::Silu))
     })
 }

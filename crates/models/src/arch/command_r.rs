@@ -1,10 +1,10 @@
 //! command-r: attention and gated feed-forward part side by side on one layer norm, a factor on logits. Command R and R+, Aya.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{decoder, mlp};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -25,9 +25,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").attention().norms_of_each_head().gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::parallel_layer(scope, x, ["attn_norm"; 2], |scope, x| mlp::gated(scope, x, Activation::Silu))
     })
 }

@@ -1,11 +1,11 @@
 //! exaone4: norms after each part and none before, norms of the heads of Q and K. The 32B model has a window in three of four
 //! layers; those rotate, the fourth does not.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, POST_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
 /// Layers of the 32B model, which has a window though old files do not say so.
 const LAYERS_32B: u32 = 64;
@@ -36,9 +36,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, POST_NORMS, Activation::Silu)
     })
 }

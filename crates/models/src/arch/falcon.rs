@@ -1,11 +1,11 @@
 //! falcon: attention and feed-forward part side by side, GELU without a gate, Q, K and V in one tensor. Larger members have a norm
 //! for each part: `attn_norm_2` is then attention's.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{decoder, mlp};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -27,9 +27,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         let own = scope.optional("attn_norm_2.weight").is_some();
         let attention_norm = if own { "attn_norm_2" } else { "attn_norm" };
         decoder::parallel_layer(scope, x, [attention_norm, "attn_norm"], |scope, x| {

@@ -1,10 +1,10 @@
 //! gemma: rows of the embedding times sqrt(width), gated GELU. Files hold norm factors with the 1 already added.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -23,9 +23,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::GeluHalf)
     })
 }

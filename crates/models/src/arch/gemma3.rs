@@ -1,11 +1,13 @@
 //! gemma3: gemma2 without soft caps of scores, with norms of the heads of Q and K. Of six layers five have a window and the
 //! rotation of base 10000, whatever that of the sixth is.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, SANDWICH_NORMS};
 use crate::hyperparams::{Keys, RopeScaling};
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, RopeHyperparams, Rules, TensorRule};
+use crate::{
+    AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, RopeHyperparams, Rules, TensorRule,
+};
 
 /// Layers of the 27B model, whose scores are scaled by width / heads instead of the head dim.
 const LAYERS_27B: u32 = 62;
@@ -37,9 +39,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, SANDWICH_NORMS, Activation::GeluHalf)
     })
 }

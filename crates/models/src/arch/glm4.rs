@@ -1,10 +1,10 @@
 //! glm4: norms around each part, part of each head rotated, gate and up in one tensor. GLM-4-0414 and GLM-Z1.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, SANDWICH_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -24,9 +24,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, SANDWICH_NORMS, Activation::Silu)
     })
 }

@@ -1,13 +1,13 @@
 //! gpt2: layer norms, a learned embedding of positions instead of rotation, Q, K and V in one tensor, biases everywhere.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{
     decoder::{self, PRE_NORMS},
     mlp,
 };
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -29,9 +29,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").fused_attention().norm("ffn_norm").plain_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::layer(scope, x, PRE_NORMS, |scope, x| mlp::plain(scope, x, Activation::GeluTanh))
     })
 }

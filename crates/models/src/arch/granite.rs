@@ -1,10 +1,10 @@
 //! granite: llama with constant factors on the embedding, on scores, on what each part adds, and (as a divisor) on logits.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, Scales, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, Scales, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -37,9 +37,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

@@ -1,10 +1,10 @@
 //! internlm2: what llama is, by another name. InternLM 2 and 2.5.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -21,9 +21,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

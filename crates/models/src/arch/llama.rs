@@ -3,11 +3,11 @@
 //! Rows of Q and K in GGUF files are permuted so that neighbours form a rotated pair. Llama 3.1 and later divide the
 //! frequencies by `rope_freqs.weight`. Some members have biases; some see the latest positions only, in every layer.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -28,9 +28,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

@@ -1,10 +1,12 @@
 //! olmo2: norms after each part and none before, and a norm over all heads of Q and of K together. OLMo 2 and 3.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, POST_NORMS};
 use crate::hyperparams::{Keys, RopeScaling};
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, RopeHyperparams, Rules, TensorRule};
+use crate::{
+    AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, RopeHyperparams, Rules, TensorRule,
+};
 
 /// Reads and checks the metadata.
 ///
@@ -29,9 +31,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, POST_NORMS, Activation::Silu)
     })
 }

@@ -1,11 +1,11 @@
 //! phi2: attention and feed-forward part side by side on one layer norm, part of each head rotated, biases everywhere. Phi 1
 //! to 2.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{decoder, mlp};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -22,9 +22,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").any_attention().plain_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::parallel_layer(scope, x, ["attn_norm"; 2], |scope, x| {
             mlp::plain(scope, x, Activation::GeluTanh)
         })

@@ -3,11 +3,11 @@
 //! Long-context members divide the frequencies by one set of factors up to the original context and by another beyond it, which
 //! the context that a model is run with decides. (Ding et al., "LongRoPE".)
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, LayerSet, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -33,9 +33,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").fused_attention().norm("ffn_norm").fused_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

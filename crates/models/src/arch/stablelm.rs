@@ -1,14 +1,14 @@
 //! stablelm: layer norms, part of each head rotated, gated SiLU. A file without a norm before the feed-forward part (the 12B
 //! model's) has both parts side by side, and norms of the heads of Q and K.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{
     decoder::{self, PRE_NORMS},
     mlp,
 };
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -30,9 +30,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         if scope.optional("ffn_norm.weight").is_some() {
             return decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu);
         }

@@ -1,13 +1,13 @@
 //! starcoder2: layer norms, grouped queries, biases everywhere, GELU without a gate.
 
-use minfer_graph::{Activation, NormKind, Program, RopePairs};
+use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
 use crate::blocks::{
     decoder::{self, PRE_NORMS},
     mlp,
 };
 use crate::hyperparams::Keys;
-use crate::{Hyperparams, Metadata, ModelError, Present, Rules, TensorRule};
+use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
 /// Reads and checks the metadata.
 ///
@@ -24,9 +24,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").plain_mlp())
 }
 
-/// The program.
-pub fn graph(hyperparams: &Hyperparams, present: &Present) -> Program {
-    decoder::program(hyperparams, present, |scope, x| {
+/// The model_graph.
+pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, present, |scope, x| {
         decoder::layer(scope, x, PRE_NORMS, |scope, x| mlp::plain(scope, x, Activation::GeluTanh))
     })
 }

@@ -1,25 +1,25 @@
 //! The frame of a decoder: embedding, layers, head, and the residual stream between them.
 
-use minfer_graph::{Activation, Program, ProgramBuilder, ValueId};
+use minfer_graph::{Activation, ModelGraph, ModelGraphBuilder, ValueId};
 
 use super::{Scope, attention, head, mlp, norm};
-use crate::{Hyperparams, Present};
+use crate::{AvailableTensors, Hyperparams};
 
-/// The program: rows of the embedding, then each layer, then the head. `layer` gives the hidden row after a layer.
-pub fn program(
+/// The model graph: rows of the embedding, then each layer, then the head. `layer` gives the hidden row after a layer.
+pub fn model_graph(
     hyperparams: &Hyperparams,
-    present: &Present,
+    present: &AvailableTensors,
     layer: impl Fn(&mut Scope<'_, '_>, ValueId) -> ValueId,
-) -> Program {
-    let mut program = ProgramBuilder::new();
-    let mut body = program.body();
+) -> ModelGraph {
+    let mut model_graph = ModelGraphBuilder::new();
+    let mut body = model_graph.body();
     let mut x = embed(&mut Scope::model(&mut body, hyperparams, present));
     for index in 0..hyperparams.n_layers {
         x = layer(&mut Scope::layer(&mut body, hyperparams, present, index), x);
     }
     let body = body.finish(&[x]);
-    let head = head::logits(&mut program, present, hyperparams);
-    program.finish(body, head)
+    let head = head::logits(&mut model_graph, present, hyperparams);
+    model_graph.finish(body, head)
 }
 
 /// Scaled rows of the token embedding, plus those of a learned position embedding if the file has one.

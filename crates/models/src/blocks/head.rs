@@ -1,14 +1,18 @@
 //! From hidden rows to logits.
 
-use minfer_graph::{Graph, ProgramBuilder};
+use minfer_graph::{Graph, ModelGraphBuilder};
 
 use super::{Scope, norm};
-use crate::{Hyperparams, Present};
+use crate::{AvailableTensors, Hyperparams};
 
 /// Gathers the asked rows, norms them and projects them onto the vocabulary: with `output.weight`, or with the embedding's
 /// table where the file ties the two. Then scale and soft cap, where the model has them.
-pub fn logits(program: &mut ProgramBuilder, present: &Present, hyperparams: &Hyperparams) -> Graph {
-    let (mut graph, hidden) = program.head(hyperparams.width);
+pub fn logits(
+    model_graph: &mut ModelGraphBuilder,
+    present: &AvailableTensors,
+    hyperparams: &Hyperparams,
+) -> Graph {
+    let (mut graph, hidden) = model_graph.head(hyperparams.width);
     let mut scope = Scope::model(&mut graph, hyperparams, present);
     let rows = scope.graph.gather_rows(hidden);
     let normed = norm::row(&mut scope, rows, "output_norm");

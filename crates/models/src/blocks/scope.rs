@@ -1,6 +1,6 @@
 use minfer_graph::{GraphBuilder, ValueId, WeightId};
 
-use crate::{Hyperparams, Present};
+use crate::{AvailableTensors, Hyperparams};
 
 /// A graph under construction, the model's numbers, and the part of a file's tensors that a piece of the graph uses.
 pub struct Scope<'s, 'p> {
@@ -10,7 +10,7 @@ pub struct Scope<'s, 'p> {
     pub hyperparams: &'s Hyperparams,
     /// The layer; 0 outside of layers.
     pub layer: u32,
-    present: &'s Present,
+    present: &'s AvailableTensors,
     prefix: String,
 }
 
@@ -19,7 +19,7 @@ impl<'s, 'p> Scope<'s, 'p> {
     pub fn model(
         graph: &'s mut GraphBuilder<'p>,
         hyperparams: &'s Hyperparams,
-        present: &'s Present,
+        present: &'s AvailableTensors,
     ) -> Scope<'s, 'p> {
         Scope { graph, hyperparams, layer: 0, present, prefix: String::new() }
     }
@@ -28,7 +28,7 @@ impl<'s, 'p> Scope<'s, 'p> {
     pub fn layer(
         graph: &'s mut GraphBuilder<'p>,
         hyperparams: &'s Hyperparams,
-        present: &'s Present,
+        present: &'s AvailableTensors,
         layer: u32,
     ) -> Scope<'s, 'p> {
         Scope { graph, hyperparams, layer, present, prefix: format!("blk.{layer}.") }

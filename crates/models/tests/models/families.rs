@@ -1,26 +1,26 @@
-//! What is particular about each family, as its program shows it.
+//! What is particular about each family, as its model graph shows it.
 
 use crate::common::{open, read};
-use minfer_graph::{AttentionSpec, KvFormat, KvLayout, Mask, NormSpec, Op, Program, RopeSpec};
+use minfer_graph::{AttentionSpec, KvFormat, KvLayout, Mask, ModelGraph, NormSpec, Op, RopeSpec};
 use minfer_models::{Model, ModelOptions, RopeOverrides};
 use minfer_testkit::synthetic::{Family, ModelFile, TensorData, Value};
 
-fn attentions(program: &Program) -> Vec<AttentionSpec> {
+fn attentions(model_graph: &ModelGraph) -> Vec<AttentionSpec> {
     let attention = |op: &Op| if let Op::Attention(spec) = op { Some(spec.clone()) } else { None };
-    program.body.nodes.iter().filter_map(|node| attention(&node.op)).collect()
+    model_graph.body.nodes.iter().filter_map(|node| attention(&node.op)).collect()
 }
 
 /// The rotations of a layer: of Q and of K, or none.
-fn ropes(program: &Program, layer: u32) -> Vec<RopeSpec> {
-    let nodes = program.body.nodes.iter();
+fn ropes(model_graph: &ModelGraph, layer: u32) -> Vec<RopeSpec> {
+    let nodes = model_graph.body.nodes.iter();
     let own = nodes.filter(|node| node.name.starts_with(&format!("blk.{layer}.")));
     let rope = |op: &Op| if let Op::Rope { rope, .. } = op { Some(rope.clone()) } else { None };
     own.filter_map(|node| rope(&node.op)).collect()
 }
 
-fn norm(program: &Program, name: &str) -> NormSpec {
+fn norm(model_graph: &ModelGraph, name: &str) -> NormSpec {
     let node =
-        program.body.nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no {name}"));
+        model_graph.body.nodes.iter().find(|node| node.name == name).unwrap_or_else(|| panic!("no {name}"));
     match node.op {
         Op::Norm(spec) => spec,
         _ => panic!("{name} is no norm"),
@@ -34,7 +34,7 @@ fn base(rope: &RopeSpec) -> f64 {
 
 fn masks(family: Family) -> Vec<Mask> {
     let model = read(&family.model()).unwrap();
-    attentions(&model.program).into_iter().map(|spec| spec.mask).collect()
+    attentions(&model.graph).into_iter().map(|spec| spec.mask).collect()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_window_holds_for_every_layer() {
             let mut file = family.model();
             file.set(&format!("{}.attention.sliding_window", family.architecture()), positions);
             let model = read(&file).unwrap();
-            attentions(&model.program).into_iter().map(|spec| spec.mask).collect::<Vec<_>>()
+            attentions(&model.graph).into_iter().map(|spec| spec.mask).collect::<Vec<_>>()
         };
         assert_eq!(masks_with(100), [Mask::Window(100); 4], "{}", family.name());
         assert_eq!(masks_with(0), [Mask::Causal; 4], "{}", family.name());
@@ -69,7 +69,7 @@ fn a_file_may_say_which_layers_have_the_window() {
         file.set("gemma2.attention.sliding_window_pattern", pattern);
         let model = read(&file).unwrap();
         let windowed = |spec: AttentionSpec| spec.mask != Mask::Causal;
-        attentions(&model.program).into_iter().map(windowed).collect::<Vec<_>>()
+        attentions(&model.graph).into_iter().map(windowed).collect::<Vec<_>>()
     };
     assert_eq!(masks(Value::U32(4)), [true, true, true, false]);
     assert_eq!(masks(Value::U32(1)), [false; 4]);
@@ -86,8 +86,7 @@ fn layers_of_different_windows_are_groups_of_the_kv_cache() {
 
 #[test]
 fn windowed_layers_of_gemma3_turn_by_a_base_of_their_own() {
-    let bases =
-        |model: &Model| (0..7).map(|layer| base(&ropes(&model.program, layer)[0])).collect::<Vec<_>>();
+    let bases = |model: &Model| (0..7).map(|layer| base(&ropes(&model.graph, layer)[0])).collect::<Vec<_>>();
     let model = read(&Family::Gemma3.model()).unwrap();
     assert_eq!(bases(&model), [1e4, 1e4, 1e4, 1e4, 1e4, 1e6, 1e4]);
     // A stretch is one of the layers that see everything, a base in the file one of those that do not.
@@ -95,15 +94,15 @@ fn windowed_layers_of_gemma3_turn_by_a_base_of_their_own() {
     file.set("gemma3.rope.freq_base_swa", 500.0);
     let rope = RopeOverrides { scale: Some(2.0), ..RopeOverrides::default() };
     let model = Model::read(&open(&file), &ModelOptions { rope, ..ModelOptions::default() }).unwrap();
-    let first = |layer: u32| ropes(&model.program, layer)[0].frequencies[0].get();
+    let first = |layer: u32| ropes(&model.graph, layer)[0].frequencies[0].get();
     assert_eq!((first(0), first(5)), (1.0, 0.5));
-    assert_eq!(base(&ropes(&model.program, 0)[0]), 500.0);
+    assert_eq!(base(&ropes(&model.graph, 0)[0]), 500.0);
 }
 
 #[test]
 fn every_fourth_layer_of_smollm3_does_not_turn() {
     let model = read(&Family::Smollm3.model()).unwrap();
-    let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.program, layer).len()).collect();
+    let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.graph, layer).len()).collect();
     assert_eq!(turned, [2, 2, 2, 0]);
 }
 
@@ -116,7 +115,7 @@ fn layers_that_see_everything_do_not_turn_beside_windows() {
         (Family::Gpt2, [0; 4]),
     ] {
         let model = read(&family.model()).unwrap();
-        let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.program, layer).len()).collect();
+        let turned: Vec<usize> = (0..4).map(|layer| ropes(&model.graph, layer).len()).collect();
         assert_eq!(turned, wanted, "{}", family.name());
     }
 }
@@ -126,7 +125,7 @@ fn the_largest_exaone4_has_a_window_though_its_file_does_not_say_so() {
     let mut file = Family::Exaone432b.model();
     file.unset("exaone4.attention.sliding_window");
     let model = read(&file).unwrap();
-    let masks: Vec<Mask> = attentions(&model.program)[..4].iter().map(|spec| spec.mask).collect();
+    let masks: Vec<Mask> = attentions(&model.graph)[..4].iter().map(|spec| spec.mask).collect();
     assert_eq!(masks, [Mask::Window(4096), Mask::Window(4096), Mask::Window(4096), Mask::Causal]);
 }
 
@@ -162,7 +161,7 @@ fn phi2_has_one_projection_or_three() {
     let file = parted(Family::Phi2.model());
     let model = read(&file).unwrap();
     assert!(model.unused.is_empty(), "{:?}", model.unused);
-    let views = model.program.body.nodes.iter().filter(|node| matches!(node.op, Op::View { .. }));
+    let views = model.graph.body.nodes.iter().filter(|node| matches!(node.op, Op::View { .. }));
     assert_eq!(views.count(), 0);
     refused(
         Family::Phi2,
@@ -174,8 +173,8 @@ fn phi2_has_one_projection_or_three() {
 #[test]
 fn parts_side_by_side_read_one_norm_or_one_each() {
     let norms = |family: Family| -> Vec<String> {
-        let program = read(&family.model()).unwrap().program;
-        let first = program.body.nodes.iter().filter(|node| node.name.starts_with("blk.0."));
+        let model_graph = read(&family.model()).unwrap().graph;
+        let first = model_graph.body.nodes.iter().filter(|node| node.name.starts_with("blk.0."));
         let norms = first.filter(|node| matches!(node.op, Op::Norm(_)));
         norms.map(|node| node.name.trim_start_matches("blk.0.").to_owned()).collect()
     };
@@ -191,16 +190,16 @@ fn granite_without_rotation_is_read() {
     let mut file = Family::Granite.model();
     file.set("granite.rope.scaling.finetuned", Value::Bool(false));
     let model = read(&file).unwrap();
-    assert!((0..4).all(|layer| ropes(&model.program, layer).is_empty()));
+    assert!((0..4).all(|layer| ropes(&model.graph, layer).is_empty()));
 }
 
 #[test]
 fn caps_and_scales_are_the_files() {
     let model = read(&Family::Gemma2.model()).unwrap();
-    let spec = attentions(&model.program)[1].clone();
+    let spec = attentions(&model.graph)[1].clone();
     assert_eq!((spec.softcap.map(|cap| cap.get()), spec.scale.get()), (Some(50.0), 1.0 / 32f32.sqrt()));
     let caps: Vec<f32> = model
-        .program
+        .graph
         .head
         .nodes
         .iter()
@@ -209,16 +208,16 @@ fn caps_and_scales_are_the_files() {
     assert_eq!(caps, [30.0]);
     let mut file = Family::Gemma2.model();
     file.set("gemma2.attn_logit_softcapping", 20.0);
-    assert_eq!(attentions(&read(&file).unwrap().program)[0].softcap.unwrap().get(), 20.0);
+    assert_eq!(attentions(&read(&file).unwrap().graph)[0].softcap.unwrap().get(), 20.0);
 
     let model = read(&Family::Granite.model()).unwrap();
-    assert_eq!(attentions(&model.program)[0].scale.get(), 1.0 / 16.0);
+    assert_eq!(attentions(&model.graph)[0].scale.get(), 1.0 / 16.0);
     let factors = |graph: &minfer_graph::Graph| -> Vec<f32> {
         let factor = |op: &Op| if let Op::Scale { factor } = op { Some(factor.get()) } else { None };
         graph.nodes.iter().filter_map(|node| factor(&node.op)).collect()
     };
-    assert_eq!(factors(&model.program.head), [1.0 / 8.0]);
-    assert_eq!(factors(&model.program.body), [&[12.0][..], &[0.22; 8]].concat());
+    assert_eq!(factors(&model.graph.head), [1.0 / 8.0]);
+    assert_eq!(factors(&model.graph.body), [&[12.0][..], &[0.22; 8]].concat());
 }
 
 #[test]
@@ -236,15 +235,15 @@ fn the_largest_gemmas_scale_scores_by_the_width_of_a_head() {
         }
         file.set(&format!("{}.block_count", family.architecture()), layers);
         // Width 64 over 4 heads, though heads have 32 elements.
-        assert_eq!(attentions(&read(&file).unwrap().program)[0].scale.get(), 0.25, "{}", family.name());
+        assert_eq!(attentions(&read(&file).unwrap().graph)[0].scale.get(), 0.25, "{}", family.name());
     }
 }
 
 #[test]
 fn norms_of_q_and_k_are_of_heads_or_of_rows() {
     let groups = |family: Family| {
-        let program = read(&family.model()).unwrap().program;
-        ["blk.1.attn_q_norm", "blk.1.attn_k_norm"].map(|name| norm(&program, name).groups)
+        let model_graph = read(&family.model()).unwrap().graph;
+        ["blk.1.attn_q_norm", "blk.1.attn_k_norm"].map(|name| norm(&model_graph, name).groups)
     };
     assert_eq!(groups(Family::Qwen3), [4, 2]);
     assert_eq!(groups(Family::Gemma3), [4, 2]);
@@ -255,14 +254,14 @@ fn norms_of_q_and_k_are_of_heads_or_of_rows() {
 
 #[test]
 fn joint_tensors_are_read_through_views() {
-    let program = read(&Family::Phi3.model()).unwrap().program;
-    let views: Vec<(&str, u32, u32)> = program
+    let model_graph = read(&Family::Phi3.model()).unwrap().graph;
+    let views: Vec<(&str, u32, u32)> = model_graph
         .body
         .nodes
         .iter()
         .filter_map(|node| match node.op {
             Op::View { offset } if node.name.starts_with("blk.2.") => {
-                Some((&*node.name, offset, program.body.value(node.outputs[0]).width()))
+                Some((&*node.name, offset, model_graph.body.value(node.outputs[0]).width()))
             }
             _ => None,
         })
@@ -284,14 +283,14 @@ fn the_context_chooses_phi3s_factors() {
     let factors =
         |name: &str| -> Vec<f32> { file.tensors.iter().find(|tensor| tensor.name == name).unwrap().values() };
     let (long, short) = (factors("rope_factors_long.weight"), factors("rope_factors_short.weight"));
-    let first = |model: &Model| ropes(&model.program, 3)[0].frequencies[0].get();
+    let first = |model: &Model| ropes(&model.graph, 3)[0].frequencies[0].get();
     let divided = |factors: &[f32]| 1.0 / f64::from(factors[0]);
     assert_eq!(first(&model), divided(&long), "as read for 512 positions, over 64");
     model.set_context(64);
     assert_eq!(first(&model), divided(&short));
     model.set_context(65);
     assert_eq!(first(&model), divided(&long));
-    assert_eq!(ropes(&model.program, 0)[1].magnitude.get(), 1.19);
+    assert_eq!(ropes(&model.graph, 0)[1].magnitude.get(), 1.19);
 }
 
 /// Reads a family's synthetic model after a change.
@@ -361,5 +360,5 @@ fn what_contradicts_itself_is_refused_by_name() {
 fn longrope_is_what_phi3s_factors_do() {
     let mut file = Family::Phi3Long.model();
     file.set("phi3.rope.scaling.type", "longrope");
-    assert_eq!(read(&file).unwrap().program, read(&Family::Phi3Long.model()).unwrap().program);
+    assert_eq!(read(&file).unwrap().graph, read(&Family::Phi3Long.model()).unwrap().graph);
 }

@@ -2,7 +2,7 @@
 
 use crate::common::{open, read};
 use minfer_graph::backend::WeightSource;
-use minfer_graph::{KvFormat, KvLayout, KvSpecError, LinearPart, Op, Program, RopePairs, WeightId};
+use minfer_graph::{KvFormat, KvLayout, KvSpecError, LinearPart, ModelGraph, Op, RopePairs, WeightId};
 use minfer_models::{
     MetadataOverride, Model, ModelOptions, RopeOverrides, RopeScaling, RopeScalingKind, Yarn,
 };
@@ -10,11 +10,11 @@ use minfer_tensor::DType;
 use minfer_testkit::synthetic::{Family, TensorData, Value, quantised};
 
 /// One line for each node: name, operation, operands, weights.
-fn listing(program: &Program, prefix: &str) -> Vec<String> {
+fn listing(model_graph: &ModelGraph, prefix: &str) -> Vec<String> {
     let names = |ids: Vec<WeightId>| {
-        ids.into_iter().map(|id| program.weight(id).name.as_str()).collect::<Vec<_>>().join(" ")
+        ids.into_iter().map(|id| model_graph.weight(id).name.as_str()).collect::<Vec<_>>().join(" ")
     };
-    let body = &program.body;
+    let body = &model_graph.body;
     let nodes = body.nodes.iter().filter(|node| node.name.starts_with(prefix));
     nodes
         .map(|node| {
@@ -52,16 +52,16 @@ fn one_layer_of_qwen2() {
         "blk.1.ffn_down: linear(blk.1.ffn_gate.silu) blk.1.ffn_down.weight",
         "blk.1.ffn_down.add: add(blk.1.attn_output.add, blk.1.ffn_down)",
     ];
-    assert_eq!(listing(&model.program, "blk.1."), wanted);
-    assert_eq!(model.program.body.nodes.len(), 1 + 4 * wanted.len());
-    assert_eq!(model.program.head.nodes.len(), 3);
+    assert_eq!(listing(&model.graph, "blk.1."), wanted);
+    assert_eq!(model.graph.body.nodes.len(), 1 + 4 * wanted.len());
+    assert_eq!(model.graph.head.nodes.len(), 3);
 }
 
 #[test]
 fn every_family_gives_a_program_that_verifies() {
     for &family in Family::ALL {
         let model = read(&family.model()).unwrap();
-        assert_eq!(model.program.verify(), Ok(()), "{}", family.name());
+        assert_eq!(model.graph.verify(), Ok(()), "{}", family.name());
         assert!(model.unused.is_empty(), "{}: {:?}", family.name(), model.unused);
         assert_eq!(model.name, format!("synthetic {}", family.name()));
         assert_eq!(model.context_length(), 512);
@@ -129,8 +129,8 @@ fn rope_factors_go_into_the_graph_and_not_into_its_weights() {
     let model = read(&Family::Llama3.model()).unwrap();
     let factors = model.hyperparams.rope.factors.clone().unwrap();
     assert_eq!(*factors, *Family::Llama3.model().tensor("rope_freqs.weight").values());
-    assert!(model.program.weights.iter().all(|weight| weight.name != "rope_freqs.weight"));
-    let first = model.program.body.nodes.iter().find_map(|node| match &node.op {
+    assert!(model.graph.weights.iter().all(|weight| weight.name != "rope_freqs.weight"));
+    let first = model.graph.body.nodes.iter().find_map(|node| match &node.op {
         Op::Rope { rope, .. } => Some(rope.frequencies[0].get()),
         _ => None,
     });
@@ -194,12 +194,12 @@ fn an_absent_output_is_tied_to_the_embedding() {
     let mut file = Family::Llama.model();
     file.remove("output.weight");
     let model = read(&file).unwrap();
-    assert_eq!(model.program.verify(), Ok(()));
-    let linear = model.program.head.nodes.iter().find_map(|node| match &node.op {
+    assert_eq!(model.graph.verify(), Ok(()));
+    let linear = model.graph.head.nodes.iter().find_map(|node| match &node.op {
         Op::Linear { parts } => Some(parts[0].weight),
         _ => None,
     });
-    assert_eq!(model.program.weight(linear.unwrap()).name, "token_embd.weight");
+    assert_eq!(model.graph.weight(linear.unwrap()).name, "token_embd.weight");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn optional_biases_are_used_and_unknown_tensors_listed() {
     let model = read(&file).unwrap();
     assert_eq!(model.unused, ["blk.0.attn_sinks.weight"]);
     let biases: Vec<&str> = model
-        .program
+        .graph
         .body
         .nodes
         .iter()
@@ -218,7 +218,7 @@ fn optional_biases_are_used_and_unknown_tensors_listed() {
             Op::Linear { parts } => parts.iter().find_map(|&LinearPart { bias, .. }| bias),
             _ => None,
         })
-        .map(|id| model.program.weight(id).name.as_str())
+        .map(|id| model.graph.weight(id).name.as_str())
         .collect();
     assert_eq!(biases, ["blk.0.attn_output.bias"]);
 }
@@ -239,7 +239,7 @@ fn head_dims_may_differ_from_width_by_heads() {
         }
     }
     let model = read(&file).unwrap();
-    assert_eq!(model.program.verify(), Ok(()));
+    assert_eq!(model.graph.verify(), Ok(()));
     let kv = model.kv_spec(KvFormat::F16, KvFormat::F32, KvLayout::LaneMajor, 64, 10).unwrap();
     assert_eq!(kv.bytes_per_token(), 4 * 2 * (8 * 2 + 12 * 4));
 }
@@ -262,9 +262,9 @@ fn weights_are_the_files_bytes() {
         let mut source = quantised(dtype);
         let file = open(&source);
         let model = Model::read(&file, &ModelOptions::default()).unwrap();
-        assert_eq!(model.program.verify(), Ok(()));
+        assert_eq!(model.graph.verify(), Ok(()));
         let weights = model.weights(&file);
-        for (index, weight) in model.program.weights.iter().enumerate() {
+        for (index, weight) in model.graph.weights.iter().enumerate() {
             let stored = source.tensor(&weight.name);
             let id = WeightId(index as u32);
             assert_eq!(weight.dtype, stored.dtype);

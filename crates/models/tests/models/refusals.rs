@@ -136,7 +136,7 @@ fn features_that_are_off_do_no_harm() {
     model.set("llama.rope.scaling.type", "none");
     model.set("llama.attention.head_count_kv", Value::I32s(vec![2; 4]));
     let plain = read(&Family::Llama.model()).unwrap();
-    assert_eq!(read(&model).unwrap().program, plain.program);
+    assert_eq!(read(&model).unwrap().graph, plain.graph);
 }
 
 #[test]

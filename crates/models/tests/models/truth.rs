@@ -4,7 +4,7 @@ use crate::common::open;
 use minfer_graph::backend::WeightSource;
 use minfer_graph::passes::{REWRITES, rewrite_all};
 use minfer_graph::{
-    Activation, Batch, BlockTable, KvFormat, KvGroupBatch, KvLayout, KvSpec, Op, Program, SequenceView,
+    Activation, Batch, BlockTable, KvFormat, KvGroupBatch, KvLayout, KvSpec, ModelGraph, Op, SequenceView,
     WeightId,
 };
 use minfer_models::{FileWeights, Model, ModelOptions};
@@ -12,8 +12,8 @@ use minfer_tensor::blocks::decode_row;
 use minfer_testkit::interpreter::{Matrix, ReferenceKv, interpret};
 use minfer_testkit::synthetic::{Family, Reference, reference};
 
-fn decoded(program: &Program, source: &FileWeights<'_>, id: WeightId) -> Vec<f32> {
-    let weight = program.weight(id);
+fn decoded(model_graph: &ModelGraph, source: &FileWeights<'_>, id: WeightId) -> Vec<f32> {
+    let weight = model_graph.weight(id);
     let mut values = vec![0.0; weight.rows() as usize * weight.columns() as usize];
     let mut bytes = vec![0; source.stored_bytes(id) as usize];
     source.read(id, 0, &mut bytes).expect("the file is in memory");
@@ -22,7 +22,7 @@ fn decoded(program: &Program, source: &FileWeights<'_>, id: WeightId) -> Vec<f32
 }
 
 /// Logits at the recorded positions: the sequence in one batch, in blocks that follow each other.
-fn logits(program: &Program, source: &FileWeights<'_>, spec: &KvSpec, record: &Reference) -> Matrix {
+fn logits(model_graph: &ModelGraph, source: &FileWeights<'_>, spec: &KvSpec, record: &Reference) -> Matrix {
     let count = record.tokens.len() as u32;
     let positions: Vec<u32> = (0..count).collect();
     let table: Vec<u32> = (0..count.div_ceil(spec.groups[0].block_tokens)).collect();
@@ -35,10 +35,10 @@ fn logits(program: &Program, source: &FileWeights<'_>, spec: &KvSpec, record: &R
         kv: &kv,
         output_rows: &record.positions,
     };
-    let weights = |id| decoded(program, source, id);
+    let weights = |id| decoded(model_graph, source, id);
     let mut kv = ReferenceKv::exact(spec);
-    let hidden = interpret(program, &program.body, &weights, &batch, &mut kv, &[]);
-    let mut outputs = interpret(program, &program.head, &weights, &batch, &mut kv, &hidden);
+    let hidden = interpret(model_graph, &model_graph.body, &weights, &batch, &mut kv, &[]);
+    let mut outputs = interpret(model_graph, &model_graph.head, &weights, &batch, &mut kv, &hidden);
     outputs.remove(0)
 }
 
@@ -57,10 +57,10 @@ fn worst_difference(logits: &Matrix, record: &Reference) -> f64 {
     worst
 }
 
-/// Whether a program has GELU without rounding, which then gets that of the records.
-fn plain_gelu(program: &mut Program) -> bool {
+/// Whether a model graph has GELU without rounding, which then gets that of the records.
+fn plain_gelu(model_graph: &mut ModelGraph) -> bool {
     let mut found = false;
-    for node in &mut program.body.nodes {
+    for node in &mut model_graph.body.nodes {
         if let Op::Activate(activation) = &mut node.op {
             found |= *activation == Activation::GeluTanh;
             *activation = Activation::GeluHalf;
@@ -74,20 +74,20 @@ fn check(family: Family) {
     let mut model = Model::read(&file, &ModelOptions::default()).expect("synthetic models are read");
     let spec = model.kv_spec(KvFormat::F32, KvFormat::F32, KvLayout::LaneMajor, 64, 8).expect("a good spec");
     let record = reference(family);
-    let plain = logits(&model.program, &model.weights(&file), &spec, &record);
+    let plain = logits(&model.graph, &model.weights(&file), &spec, &record);
     let worst = worst_difference(&plain, &record);
     println!("{}: worst difference {worst:.2e}", family.name());
     assert!(worst <= family.tolerance(), "{}: log-probabilities differ by {worst}", family.name());
 
-    if plain_gelu(&mut model.program) {
-        let halved = logits(&model.program, &model.weights(&file), &spec, &record);
+    if plain_gelu(&mut model.graph) {
+        let halved = logits(&model.graph, &model.weights(&file), &spec, &record);
         let rounded = worst_difference(&halved, &record);
         println!("{}: worst difference {rounded:.2e} with GELU rounded to f16", family.name());
         assert!(rounded <= 5e-4, "{}: log-probabilities differ by {rounded}", family.name());
     }
 
-    rewrite_all(&mut model.program, &REWRITES).expect("models are rewritten");
-    let fused = logits(&model.program, &model.weights(&file), &spec, &record);
+    rewrite_all(&mut model.graph, &REWRITES).expect("models are rewritten");
+    let fused = logits(&model.graph, &model.weights(&file), &spec, &record);
     assert!(worst_difference(&fused, &record) <= family.tolerance(), "{}: once rewritten", family.name());
 }
 

@@ -24,7 +24,7 @@ fn a_failing_forward_fails_those_in_it_and_no_others() {
                     Event::Failed(EngineError::Panicked(text)) => {
                         assert!(panics && text.contains("asked to panic"));
                     }
-                    Event::Failed(EngineError::Forward(error)) => {
+                    Event::Failed(EngineError::ModelExecutor(error)) => {
                         assert!(!panics && error.to_string().contains("asked to fail"), "{error}");
                     }
                     other => panic!("{other:?}"),
@@ -125,6 +125,6 @@ fn steps_without_progress_end_the_engine() {
 
 #[test]
 fn an_error_of_the_backend_keeps_its_cause() {
-    let error = crate::ForwardError::new(BackendError::BadBatch("x".to_owned()));
+    let error = crate::ModelExecutorError::new(BackendError::BadBatch("x".to_owned()));
     assert_eq!(EngineError::from(error).to_string(), "the model's forward failed: the batch does not fit: x");
 }

@@ -9,7 +9,7 @@ use minfer_graph::backend::KvArena;
 use minfer_graph::{Batch, Executor, Extents, KvSpec};
 
 /// A loaded model. The executor of `minfer-graph` is one; tests may bring others.
-pub trait Forward: Send {
+pub trait ModelExecutor: Send {
     /// The most tokens, head rows and sequences of one run.
     fn extents(&self) -> Extents;
 
@@ -26,30 +26,30 @@ pub trait Forward: Send {
     ///
     /// # Errors
     /// The backend failed; the cells of the batch then hold nothing of use.
-    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError>;
+    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ModelExecutorError>;
 
     /// Computes logits of the batch's output rows from the hidden rows of the last [`run_body`](Self::run_body).
     ///
     /// # Errors
     /// The backend failed.
-    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError>;
+    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ModelExecutorError>;
 
     /// Logits of the last head run's output row `row`, counted from 0.
     ///
     /// # Errors
     /// There is no such row, or the device failed.
-    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ForwardError>;
+    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ModelExecutorError>;
 
     /// The memory of the cache.
     fn arena(&mut self) -> &mut dyn KvArena;
 
     /// Counters and sizes.
-    fn stats(&self) -> ForwardStats;
+    fn stats(&self) -> ModelExecutorStats;
 }
 
 /// Counters and sizes of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ForwardStats {
+pub struct ModelExecutorStats {
     /// Graphs built since the model was loaded.
     pub graph_builds: u64,
     /// Bytes of the weights as the backend keeps them.
@@ -60,34 +60,34 @@ pub struct ForwardStats {
 
 /// Why a run failed. Shared, because every sequence of the step is told.
 #[derive(Debug, Clone)]
-pub struct ForwardError(Arc<dyn Error + Send + Sync>);
+pub struct ModelExecutorError(Arc<dyn Error + Send + Sync>);
 
-impl ForwardError {
+impl ModelExecutorError {
     /// Wraps a cause.
-    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> ForwardError {
-        ForwardError(cause.into().into())
+    pub fn new(cause: impl Into<Box<dyn Error + Send + Sync>>) -> ModelExecutorError {
+        ModelExecutorError(cause.into().into())
     }
 }
 
-impl fmt::Display for ForwardError {
+impl fmt::Display for ModelExecutorError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
     }
 }
 
-impl Error for ForwardError {
+impl Error for ModelExecutorError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source()
     }
 }
 
-impl PartialEq for ForwardError {
-    fn eq(&self, other: &ForwardError) -> bool {
+impl PartialEq for ModelExecutorError {
+    fn eq(&self, other: &ModelExecutorError) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.to_string() == other.0.to_string()
     }
 }
 
-impl Forward for Executor {
+impl ModelExecutor for Executor {
     fn extents(&self) -> Extents {
         Executor::extents(self)
     }
@@ -97,32 +97,32 @@ impl Forward for Executor {
     }
 
     fn input_vocab(&self) -> usize {
-        self.program().input_vocabulary() as usize
+        self.model_graph().input_vocabulary() as usize
     }
 
     fn kv_spec(&self) -> &KvSpec {
         Executor::kv_spec(self)
     }
 
-    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError> {
-        Executor::run_body(self, batch).map_err(ForwardError::new)
+    fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ModelExecutorError> {
+        Executor::run_body(self, batch).map_err(ModelExecutorError::new)
     }
 
-    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ForwardError> {
-        Executor::run_head(self, batch).map_err(ForwardError::new)
+    fn run_head(&mut self, batch: &Batch<'_>) -> Result<(), ModelExecutorError> {
+        Executor::run_head(self, batch).map_err(ModelExecutorError::new)
     }
 
-    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ForwardError> {
-        Executor::logits(self, row).map_err(ForwardError::new)
+    fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ModelExecutorError> {
+        Executor::logits(self, row).map_err(ModelExecutorError::new)
     }
 
     fn arena(&mut self) -> &mut dyn KvArena {
         Executor::arena(self)
     }
 
-    fn stats(&self) -> ForwardStats {
+    fn stats(&self) -> ModelExecutorStats {
         let stats = Executor::stats(self);
-        ForwardStats {
+        ModelExecutorStats {
             graph_builds: stats.graph_builds,
             weight_bytes: stats.weight_bytes,
             workspace_bytes: stats.workspace_bytes,
