@@ -4,28 +4,28 @@ use anyhow::Result;
 
 use crate::{models, vectors, workspace};
 
-/// The folder of the real models, for the tests that read them.
+/// The folder of the real models, for `testkit::fetched`.
 const ENV_TEST_MODELS: &str = "MINFER_TEST_MODELS";
 
-/// Set to 1 where the folder has the whole catalogue, and not only the models that every run has.
-const ENV_TEST_ALL_MODELS: &str = "MINFER_TEST_ALL_MODELS";
-
-/// The folder of the vocabularies and chat templates of llama.cpp's source package, for the tests that read them.
+/// The folder of llama.cpp's vocabularies and chat templates, for `testkit::fetched`.
 const ENV_TEST_VECTORS: &str = "MINFER_TEST_VECTORS";
+
+/// The module of the tests that read the larger models, in each crate that has some.
+const LARGER_MODELS: &str = "larger_models::";
 
 /// Fetch the real models and the vectors that tests read, then run every test of the workspace.
 ///
-/// Runs unit, integration and documentation tests, optimised. Tests that read a real model find it in the folder
-/// MINFER_TEST_MODELS, which is set here: with it a missing file is a failure; without it they say that they skip.
-/// Tests of the larger models run where MINFER_TEST_ALL_MODELS is 1, which --all-models sets. Tests that read vocabularies
-/// and chat templates of llama.cpp's source package find them in the folder MINFER_TEST_VECTORS in the same way.
+/// Runs unit, integration and documentation tests, optimised. Tests that read a real model, or a vocabulary or chat template
+/// of llama.cpp's source package, are marked `#[ignore]`. This command fetches those files, names their folders in
+/// MINFER_TEST_MODELS and MINFER_TEST_VECTORS, and runs ignored tests too; a missing file fails its test.
+/// Tests of the larger models run with --all-models.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Args {
     /// Also fetch and test the larger models of the catalogue
     #[arg(long, conflicts_with = "no_models")]
     all_models: bool,
 
-    /// Fetch nothing; tests that read real models or vectors skip
+    /// Fetch nothing; tests that read real models or vectors are ignored
     #[arg(long)]
     no_models: bool,
 
@@ -41,15 +41,11 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args(cargo_args(args)).env_remove(ENV_TEST_MODELS).env_remove(ENV_TEST_ALL_MODELS);
-    command.env_remove(ENV_TEST_VECTORS);
+    command.args(cargo_args(args)).env_remove(ENV_TEST_MODELS).env_remove(ENV_TEST_VECTORS);
     if !args.no_models {
         let cache = models::cache()?;
         models::fetch(&cache, if args.all_models { models::all() } else { models::TESTED.to_vec() })?;
         command.env(ENV_TEST_MODELS, cache.path()).env(ENV_TEST_VECTORS, vectors::fetch(&cache)?);
-    }
-    if args.all_models {
-        command.env(ENV_TEST_ALL_MODELS, "1");
     }
     workspace::run(&mut command)
 }
@@ -60,20 +56,57 @@ fn cargo_args(args: &Args) -> Vec<String> {
         [] => words.push("--workspace".to_owned()),
         packages => words.extend(packages.iter().flat_map(|name| ["--package".to_owned(), name.clone()])),
     }
-    words.extend(args.rest.iter().cloned());
+    let mut rest = args.rest.splitn(2, |word| word == "--");
+    words.extend(rest.next().unwrap_or_default().iter().cloned());
+    let of_harness = rest.next().unwrap_or_default();
+    if !args.no_models || !of_harness.is_empty() {
+        words.push("--".to_owned());
+    }
+    if !args.no_models {
+        words.push("--include-ignored".to_owned());
+        if !args.all_models {
+            words.extend(["--skip", LARGER_MODELS].map(str::to_owned));
+        }
+    }
+    words.extend(of_harness.iter().cloned());
     words
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    fn line(args: &[&str]) -> String {
+        cargo_args(&Parsed::parse_from(args).args).join(" ")
+    }
+
+    #[derive(clap::Parser)]
+    #[command(no_binary_name = true)]
+    struct Parsed {
+        #[command(flatten)]
+        args: Args,
+    }
 
     #[test]
     fn the_whole_workspace_unless_packages_are_named() {
-        assert_eq!(cargo_args(&Args::default()), ["test", "--workspace"]);
-        let packages = vec!["a".to_owned(), "b".to_owned()];
-        let rest = vec!["name".to_owned(), "--".to_owned(), "--nocapture".to_owned()];
-        let args = Args { packages, rest, ..Args::default() };
-        assert_eq!(cargo_args(&args).join(" "), "test --package a --package b name -- --nocapture");
+        assert_eq!(line(&["--no-models"]), "test --workspace");
+        assert_eq!(line(&["--no-models", "-p", "a", "-p", "b"]), "test --package a --package b");
+    }
+
+    #[test]
+    fn tests_of_what_was_fetched_are_run() {
+        assert_eq!(line(&[]), "test --workspace -- --include-ignored --skip larger_models::");
+        assert_eq!(line(&["--all-models"]), "test --workspace -- --include-ignored");
+    }
+
+    #[test]
+    fn arguments_go_to_cargo_and_to_the_tests() {
+        assert_eq!(line(&["--no-models", "--", "--lib"]), "test --workspace --lib");
+        let words = ["--no-models", "-p", "a", "--", "name", "--", "--nocapture"];
+        assert_eq!(line(&words), "test --package a name -- --nocapture");
+        let words = ["--all-models", "--", "name", "--", "--nocapture"];
+        assert_eq!(line(&words), "test --workspace name -- --include-ignored --nocapture");
     }
 }

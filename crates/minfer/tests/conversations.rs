@@ -4,14 +4,13 @@
 #[path = "common/engine.rs"]
 mod common;
 
-use std::path::Path;
-
 use common::{ANSWER, Bits, Way, ask, read, request, synthetic_file, tokens};
 use minfer::ModelFile;
 use minfer::cpu::Isa;
 use minfer::engine::event::Finished;
 use minfer::engine::{ContextShift, Events, Request};
 use minfer::graph::KvLayout;
+use minfer_testkit::fetched;
 use minfer_testkit::synthetic::Family;
 
 /// Every way to come by a prompt's rows, `length` of them.
@@ -73,41 +72,39 @@ fn rows_are_the_same_however_they_are_come_by() {
     }
 }
 
-/// A real model, where the environment says that test models are present.
-fn real_file(name: &str) -> Option<ModelFile> {
-    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
-        println!("skipped {name}: MINFER_TEST_MODELS does not name a folder of models");
-        return None;
-    };
-    let path = Path::new(&folder).join(format!("{name}.gguf"));
-    Some(ModelFile::open(&path).expect("the test model"))
+fn real_file(name: &str) -> ModelFile {
+    ModelFile::open(&fetched::model(&format!("{name}.gguf"))).expect("the test model")
 }
 
 fn real(name: &str, length: u32) {
-    let Some(file) = real_file(name) else { return };
+    let file = real_file(name);
     check(name, &file, 40_000, length);
     gives_way(name, &file, 40_000, Way { block_tokens: 16, ..Way::plain(96) }, 40, 50);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn smollm2() {
     real("smollm2-135m-instruct-q4_1", 200);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen_coder() {
     real("qwen2.5-coder-0.5b-instruct-q4_k_m", 150);
 }
 
 /// 600 tokens pass its window of 512.
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn gemma3() {
     real("gemma3-270m-q4_k_m", 600);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
-    let Some(file) = real_file("smollm2-135m-instruct-q4_1") else { return };
+    let file = real_file("smollm2-135m-instruct-q4_1");
     let engine = Way { n_slots: 8, ..Way::plain(2100) }.engine(&file);
     let system = tokens(40_000, 2000, 0);
     let prompt = |user: u32| [&system[..], &tokens(40_000, 20, user + 1)].concat();

@@ -1,13 +1,10 @@
 //! Real models against what llama.cpp recorded of them: token ids, greedy answers, and the distributions of the exact model
 //! (weights as f32, f32 activations and cache) on a passage of 512 tokens.
-//!
-//! The models are read from the folder `MINFER_TEST_MODELS`; the largest only where `MINFER_TEST_ALL_MODELS` is 1.
-
-use std::path::Path;
 
 use minfer::engine::{Runner, RunnerOptions, Want};
 use minfer::text::{EncodeOptions, Tokenizer};
 use minfer::{ContextLength, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer_testkit::fetched;
 use serde_json::Value;
 
 /// Nat between two tokens of the record that our arithmetic may tell apart otherwise.
@@ -19,12 +16,8 @@ const DISTANCE: f64 = 1.25;
 type Step = (usize, usize);
 
 fn check(name: &str, record: &str, close: &[Step]) {
-    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
-        println!("skipped {name}: MINFER_TEST_MODELS does not name a folder of models");
-        return;
-    };
     let record: Value = serde_json::from_str(record).expect("the record is JSON");
-    let file = ModelFile::open(&Path::new(&folder).join(format!("{name}.gguf"))).expect("the test model");
+    let file = ModelFile::open(&fetched::model(&format!("{name}.gguf"))).expect("the test model");
     check_tokens(name, &file.tokenizer(None).expect("a tokenizer"), list(&record["tokenize"]));
     let machine = Machine::new(&MachineOptions { threads: Some(2), isa: None, ..MachineOptions::default() })
         .expect("a machine");
@@ -137,27 +130,29 @@ fn pairs(value: &Value) -> Vec<(usize, f64)> {
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn smollm2() {
     check("smollm2-135m-instruct-q4_1", include_str!("golden/smollm2-135m-instruct-q4_1.json"), &[]);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen_coder() {
     let record = include_str!("golden/qwen2.5-coder-0.5b-instruct-q4_k_m.json");
     check("qwen2.5-coder-0.5b-instruct-q4_k_m", record, &[]);
 }
 
-#[test]
-fn qwen_coder_1_5b() {
-    if std::env::var_os("MINFER_TEST_ALL_MODELS").is_none_or(|value| value != "1") {
-        println!("skipped the largest model: MINFER_TEST_ALL_MODELS is not 1");
-        return;
+mod larger_models {
+    #[test]
+    #[ignore = "reads a larger model: run by `cargo xtask test --all-models`"]
+    fn qwen_coder_1_5b() {
+        let record = include_str!("golden/qwen2.5-coder-1.5b-instruct-q4_k_m.json");
+        super::check("qwen2.5-coder-1.5b-instruct-q4_k_m", record, &[]);
     }
-    let record = include_str!("golden/qwen2.5-coder-1.5b-instruct-q4_k_m.json");
-    check("qwen2.5-coder-1.5b-instruct-q4_k_m", record, &[]);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn gemma3() {
     // With f32 weights, activations and cache the two best tokens of this step are 0.14 nat apart, in the record 0.44.
     check("gemma3-270m-q4_k_m", include_str!("golden/gemma3-270m-q4_k_m.json"), &[(3, 5)]);

