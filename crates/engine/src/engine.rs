@@ -11,11 +11,11 @@ use minfer_text::Tokenizer;
 
 use crate::admission::Admission;
 use crate::event::Event;
-use crate::kv::session::SessionError;
+use crate::kv::session::{SessionError, SessionRows};
 use crate::reply::{EventSink, Events};
 use crate::request::Request;
 use crate::sequence::Sequence;
-use crate::session::{SessionId, SessionInfo};
+use crate::session::{SessionId, SessionInfo, SessionTerms};
 use crate::stats::EngineStats;
 use crate::worker::{Worker, words};
 use crate::{ConfigError, EngineConfig, EngineError, HostMemory, ModelExecutor, SubmitError};
@@ -42,6 +42,7 @@ pub struct Engine {
     admission: Admission,
     stats: Arc<Mutex<EngineStats>>,
     next_session: AtomicU64,
+    session_terms: SessionTerms,
 }
 
 enum Command {
@@ -51,7 +52,7 @@ enum Command {
     CloseSession(SessionId),
     SessionInfo(SessionId, SyncSender<Option<SessionInfo>>),
     SaveSession(SessionId, PathBuf, Vec<u8>, SyncSender<Result<u64, SessionError>>),
-    LoadSession(SessionId, PathBuf, Option<u64>, SyncSender<Result<Vec<u8>, SessionError>>),
+    TakeSession(SessionId, SessionRows, Option<u64>, SyncSender<Result<Vec<u8>, SessionError>>),
 }
 
 impl Engine {
@@ -85,6 +86,7 @@ impl Engine {
         let stats = Arc::new(Mutex::new(EngineStats::default()));
         let mut worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &config, Arc::clone(&stats));
         worker.host = host;
+        let session_terms = worker.session_terms();
         let admission = Admission::new(&config, &tokenizer, vocab, worker.kv_tokens());
         let (commands, receiver) = mpsc::channel();
         let thread = std::thread::Builder::new()
@@ -100,6 +102,7 @@ impl Engine {
             admission,
             stats,
             next_session: AtomicU64::new(0),
+            session_terms,
         })
     }
 
@@ -173,7 +176,8 @@ impl Engine {
         self.ask(|answer| Command::SaveSession(id, path, host, answer)).map_err(|_| SessionError::Stopped)?
     }
 
-    /// Opens a conversation from a file, with the caller's own bytes from it.
+    /// Opens a conversation from a file, with the caller's own bytes from it. The file is read and checked on this thread, while
+    /// steps go on; its rows are copied to the cache between two steps.
     ///
     /// # Errors
     /// The file is not sound or not of this model, template and KV format, or there is no room for its rows. Nothing has
@@ -191,8 +195,9 @@ impl Engine {
         path: &Path,
         salt: Option<u64>,
     ) -> Result<(SessionId, Vec<u8>), SessionError> {
-        let (id, path) = (self.new_session(), path.to_owned());
-        let loaded = self.ask(|answer| Command::LoadSession(id, path, salt, answer));
+        let rows = self.session_terms.open(path)?;
+        let id = self.new_session();
+        let loaded = self.ask(|answer| Command::TakeSession(id, rows, salt, answer));
         Ok((id, loaded.map_err(|_| SessionError::Stopped)??))
     }
 
@@ -303,8 +308,8 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
             Command::SaveSession(id, path, host, answer) => {
                 drop(answer.send(worker.save_session(id, &path, host)));
             }
-            Command::LoadSession(id, path, salt, answer) => {
-                drop(answer.send(worker.load_session(id, &path, salt)));
+            Command::TakeSession(id, rows, salt, answer) => {
+                drop(answer.send(worker.take_session(id, &rows, salt)));
             }
         }
     }

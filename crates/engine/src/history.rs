@@ -1,5 +1,6 @@
 //! The tokens of a conversation, and which of them the cache has been told to forget.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// Every token that a sequence was ever given, those whose rows were removed included.
@@ -9,17 +10,42 @@ pub(crate) struct History {
     pub(crate) tokens: Vec<u32>,
     /// Indices of `tokens` without rows, ascending; neighbours are joined.
     removed: Vec<Range<u32>>,
+    /// How many indices those are.
+    removed_tokens: u32,
+}
+
+/// The tokens that are not in the `removed` ranges, which ascend.
+pub(crate) fn tokens_left(tokens: &[u32], removed: &[Range<u32>]) -> Vec<u32> {
+    let mut left = Vec::with_capacity(tokens.len());
+    let mut next = 0;
+    for range in removed {
+        left.extend_from_slice(&tokens[next..range.start as usize]);
+        next = range.end as usize;
+    }
+    left.extend_from_slice(&tokens[next..]);
+    left
+}
+
+fn count(ranges: &[Range<u32>]) -> u32 {
+    ranges.iter().map(|range| range.end - range.start).sum()
 }
 
 impl History {
     /// Tokens of which nothing was removed.
     pub(crate) fn new(tokens: Vec<u32>) -> History {
-        History { tokens, removed: Vec::new() }
+        History { tokens, removed: Vec::new(), removed_tokens: 0 }
     }
 
     /// As a file keeps it.
     pub(crate) fn from_parts(tokens: Vec<u32>, removed: Vec<Range<u32>>) -> History {
-        History { tokens, removed }
+        let mut joined: Vec<Range<u32>> = Vec::new();
+        for range in removed {
+            match joined.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => joined.push(range),
+            }
+        }
+        History { tokens, removed_tokens: count(&joined), removed: joined }
     }
 
     /// Indices of tokens without rows, ascending.
@@ -29,16 +55,46 @@ impl History {
 
     /// Tokens whose rows were removed.
     pub(crate) fn removed_tokens(&self) -> u32 {
-        self.removed.iter().map(|range| range.end - range.start).sum()
+        self.removed_tokens
+    }
+
+    /// Tokens from index `from` on that were removed, or are to be passed over where rows are computed again.
+    pub(crate) fn removed_from(&self, from: usize) -> u32 {
+        let first = self.removed.partition_point(|range| (range.end as usize) <= from);
+        self.removed[first..].iter().map(|range| range.end - range.start.max(from as u32)).sum()
+    }
+
+    /// The first index from `from` on whose token was not removed.
+    pub(crate) fn passing_removed(&self, from: usize) -> usize {
+        let next = self.removed.partition_point(|range| (range.end as usize) <= from);
+        match self.removed.get(next) {
+            Some(range) if range.start as usize <= from => range.end as usize,
+            _ => from,
+        }
+    }
+
+    /// Tokens from index `from` on up to the next one that was removed.
+    pub(crate) fn until_removed(&self, from: usize) -> usize {
+        let next = self.removed.partition_point(|range| (range.start as usize) < from);
+        self.removed.get(next).map_or(self.tokens.len(), |range| range.start as usize) - from
+    }
+
+    /// The tokens that were not removed.
+    pub(crate) fn left(&self) -> Cow<'_, [u32]> {
+        match self.removed.is_empty() {
+            true => Cow::Borrowed(&self.tokens),
+            false => Cow::Owned(tokens_left(&self.tokens, &self.removed)),
+        }
     }
 
     /// The index of the token whose row is at `position`, or of the next token to come.
-    fn index_of(&self, position: u32) -> u32 {
+    pub(crate) fn index_of(&self, position: u32) -> u32 {
         let mut index = position;
         for range in &self.removed {
-            if index >= range.start {
-                index += range.end - range.start;
+            if index < range.start {
+                break;
             }
+            index += range.end - range.start;
         }
         index
     }
@@ -57,16 +113,17 @@ impl History {
         });
         let at = self.removed.partition_point(|range| range.start < added.start);
         self.removed.insert(at, added);
+        self.removed_tokens = count(&self.removed);
     }
 
-    /// These tokens go on from the first `shared` ones of another conversation, whose rows have the same gaps.
-    pub(crate) fn adopt(&mut self, other: &History, shared: u32) {
-        debug_assert!(other.removed.last().is_none_or(|range| range.end <= shared));
+    /// These tokens go on from those of another conversation, and are without the same ones.
+    pub(crate) fn adopt(&mut self, other: &History) {
         self.removed.clone_from(&other.removed);
+        self.removed_tokens = other.removed_tokens;
     }
 
-    /// How many tokens of `prompt` the rows of the first `fed` tokens stand for, at most all but the last: as many as are
-    /// equal. None where they part before the end of what was removed, because rows know what came before them.
+    /// How many tokens of `prompt` the first `fed` tokens stand for, at most all but the last: as many as are equal. None where
+    /// they part before the end of what was removed, because rows know what came before them.
     pub(crate) fn shared_with(&self, prompt: &[u32], fed: usize) -> u32 {
         let most = fed.min(prompt.len().saturating_sub(1));
         let equal = self.tokens.iter().zip(prompt).take(most).take_while(|(own, other)| own == other).count();
@@ -109,6 +166,20 @@ mod tests {
                 let kept: Vec<u32> = (0..60).filter(|index| !gone(index)).collect();
                 prop_assert_eq!(&kept, &left);
                 prop_assert_eq!(history.removed_tokens() as usize, 60 - left.len());
+                prop_assert_eq!(&history.left()[..], &left[..], "tokens are their own indices");
+                for (position, &index) in left.iter().enumerate() {
+                    prop_assert_eq!(history.index_of(position as u32), index);
+                }
+                for from in 0..60 {
+                    let next = left.iter().find(|&&index| index >= from).copied().unwrap_or(60);
+                    prop_assert_eq!(history.passing_removed(from as usize), next as usize);
+                    let gone = (from..60).filter(|index| !left.contains(index)).count();
+                    prop_assert_eq!(history.removed_from(from as usize) as usize, gone);
+                    if left.contains(&from) {
+                        let run = (from..60).take_while(|index| left.contains(index)).count();
+                        prop_assert_eq!(history.until_removed(from as usize), run);
+                    }
+                }
                 let ordered = history.removed().windows(2).all(|pair| pair[0].end < pair[1].start);
                 prop_assert!(ordered, "{:?}", history.removed());
             }

@@ -4,7 +4,7 @@ mod rows;
 
 use std::borrow::Cow;
 
-use minfer_graph::{Extents, KvSpec};
+use minfer_graph::{BackendError, Extents, KvSpec};
 use minfer_tensor::counted;
 
 use crate::feed::Feed;
@@ -250,8 +250,23 @@ impl Runner {
         Ok(())
     }
 
-    /// Takes cells for every sequence or for none.
+    /// Takes cells for every sequence or for none. Where there are too few, windows first give back what no later token sees.
     fn prepare(&mut self, step: &[(SequenceId, &[u32])]) -> Result<(), StoreError> {
+        match self.try_prepare(step) {
+            Err(
+                StoreError::NoBlocks { .. }
+                | StoreError::Refused { source: BackendError::OverKvLimit { .. }, .. },
+            ) => {
+                for id in self.store.ids() {
+                    self.evict_window(id);
+                }
+                self.try_prepare(step)
+            }
+            prepared => prepared,
+        }
+    }
+
+    fn try_prepare(&mut self, step: &[(SequenceId, &[u32])]) -> Result<(), StoreError> {
         for (index, &(sequence, tokens)) in step.iter().enumerate() {
             let prepared = self.store.prepare(self.model.arena(), sequence, tokens);
             if let Err(error) = prepared {

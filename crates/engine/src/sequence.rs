@@ -108,9 +108,9 @@ impl Sequence {
         &self.history.tokens
     }
 
-    /// Tokens that are known but were not fed.
+    /// Tokens that are known and to be fed.
     pub(crate) fn pending(&self) -> u32 {
-        (self.tokens().len() - self.fed) as u32
+        (self.tokens().len() - self.fed) as u32 - self.history.removed_from(self.fed)
     }
 
     /// The sequence in the KV store.
@@ -129,16 +129,27 @@ impl Sequence {
         self.tokens().len() as u32 + 1 - self.history.removed_tokens()
     }
 
-    /// Its rows are given up, to be computed again.
+    /// Its rows are given up, to be computed again: those of all tokens that were fed and not removed.
     pub(crate) fn give_up_rows(&mut self) {
-        self.refeed = self.refeed.max(self.fed);
+        self.recompute(self.fed);
         self.fed = 0;
         self.rows = Rows::None;
     }
 
-    /// How many of its next `tokens` are fed in one step: those whose rows are computed again come alone, so that whatever a full
-    /// context forgets is what it would have forgotten without that.
+    /// The rows of its first `tokens` tokens are computed again.
+    pub(crate) fn recompute(&mut self, tokens: usize) {
+        self.refeed = self.refeed.max(tokens);
+    }
+
+    /// Tokens that have been fed, whether their rows are there or are being computed again.
+    pub(crate) fn fed_once(&self) -> usize {
+        self.fed.max(self.refeed)
+    }
+
+    /// How many of its next `tokens` are fed in one step. Those whose rows are computed again come alone, so that whatever a full
+    /// context forgets is what it would have forgotten without that; those that were removed are passed over between two steps.
     pub(crate) fn at_once(&self, tokens: u32) -> u32 {
+        let tokens = tokens.min(self.history.until_removed(self.fed) as u32);
         match self.refeed.saturating_sub(self.fed) {
             0 => tokens,
             left => tokens.min(left as u32),
@@ -191,12 +202,12 @@ impl Sequence {
         self.prompt_logprobs.is_some() && (self.scored..self.prompt_len).contains(&position)
     }
 
-    /// The sequence takes part in steps from now on; the rows of its first `fed` tokens, but for those that its history says were
-    /// removed, are there already.
-    pub(crate) fn admit(&mut self, kv: SequenceId, fed: u32) {
+    /// The sequence takes part in steps from now on; its first `rows` rows are there already.
+    pub(crate) fn admit(&mut self, kv: SequenceId, rows: u32) {
         self.rows = Rows::Cached(kv);
-        self.fed = fed as usize;
-        self.cached.get_or_insert((fed.min(self.prompt_len as u32), self.history.removed_tokens()));
+        self.fed = self.history.index_of(rows) as usize;
+        let removed = self.history.removed_tokens();
+        self.cached.get_or_insert(((rows + removed).min(self.prompt_len as u32), removed));
         self.clock.admitted.get_or_insert_with(Instant::now);
     }
 
@@ -212,7 +223,7 @@ impl Sequence {
 
     /// `tokens` more are in the cache: reports progress and predictions.
     pub(crate) fn advance(&mut self, tokens: u32, rows: Vec<PromptRow>) {
-        self.fed += tokens as usize;
+        self.fed = self.history.passing_removed(self.fed + tokens as usize);
         let done = self.fed.min(self.prompt_len);
         if done > self.progress {
             self.progress = done;

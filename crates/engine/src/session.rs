@@ -1,10 +1,14 @@
 //! Conversations that an engine keeps between requests.
 
+use std::path::Path;
 use std::sync::Arc;
+
+use minfer_graph::KvSpec;
 
 use crate::RequestId;
 use crate::history::History;
 use crate::host::HostRoom;
+use crate::kv::session::{SessionError, SessionFile, SessionIdentity, SessionRows};
 use crate::kv::{SequenceId, Shape};
 
 /// Names a conversation of one engine.
@@ -45,7 +49,7 @@ pub(crate) struct Swapped {
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     pub(crate) history: History,
-    /// Tokens that have been fed.
+    /// Tokens that have been fed, whether their rows are still there or not.
     pub(crate) fed: usize,
     pub(crate) rows: Rows,
     /// That of every request that goes on with it.
@@ -56,15 +60,37 @@ pub(crate) struct Session {
     pub(crate) used: u64,
 }
 
-impl Session {
-    /// Everything is to be computed again.
-    pub(crate) fn forget(&mut self) {
-        self.fed = 0;
-        self.history = History::new(std::mem::take(&mut self.history.tokens));
-    }
+/// What a session file must be for an engine to take it.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionTerms {
+    pub(crate) identity: SessionIdentity,
+    pub(crate) spec: KvSpec,
+    /// Token ids that can be fed are below it.
+    pub(crate) vocab: usize,
+    /// Positions of a sequence.
+    pub(crate) n_ctx: u32,
+}
 
-    pub(crate) fn info(&self) -> SessionInfo {
-        let removed = self.history.removed_tokens();
-        SessionInfo { tokens: self.history.tokens.clone(), rows: self.fed as u32 - removed, removed }
+impl SessionTerms {
+    /// Opens a file of one conversation. What its header says is checked before a row is read. Needs no engine, so that steps go on
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The file is not sound, or not of this model, template, KV format and context.
+    pub(crate) fn open(&self, path: &Path) -> Result<SessionRows, SessionError> {
+        let file = SessionFile::open(path)?;
+        file.check(self.identity, &self.spec)?;
+        let [saved] = file.sequences() else {
+            let text = format!("{} conversations where one is expected", file.sequences().len());
+            return Err(SessionError::Contradiction(text));
+        };
+        let (vocab, length, n_ctx) = (self.vocab, saved.length, self.n_ctx);
+        if let Some(&token) = saved.tokens.iter().find(|&&token| token as usize >= vocab) {
+            return Err(SessionError::Contradiction(format!("token {token} of a vocabulary of {vocab}")));
+        }
+        if length > n_ctx {
+            return Err(SessionError::TooLong { length, n_ctx });
+        }
+        file.verify()
     }
 }

@@ -1,5 +1,6 @@
 //! A model for tests: the null backend under a small model graph, and a byte-level tokenizer with one end token.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use minfer_graph::backend::{WeightError, WeightSource};
@@ -12,7 +13,9 @@ use minfer_text::{TokenType, Tokenizer, TokenizerSpec};
 
 use crate::admission::Admission;
 use crate::event::{Event, Finished, Token};
+use crate::kv::session::SessionError;
 use crate::reply::Events;
+use crate::session::SessionId;
 use crate::worker::Worker;
 use crate::{EngineConfig, EngineStats, Request, RequestId, SamplingParams, SubmitError};
 
@@ -31,18 +34,23 @@ pub(crate) fn tokenizer() -> Arc<Tokenizer> {
 
 /// A cache of two groups of one layer each, `blocks` blocks of 16 positions.
 pub(crate) fn kv_spec(blocks: u32) -> KvSpec {
-    let group = |layer| KvGroupSpec {
+    windowed_kv_spec([blocks; 2], None)
+}
+
+/// As [`kv_spec`], the second group with a window and as many blocks as it says.
+pub(crate) fn windowed_kv_spec(max_blocks: [u32; 2], window: Option<u32>) -> KvSpec {
+    let group = |layer, window| KvGroupSpec {
         layers: vec![layer],
         kv_heads: 1,
         k_dim: 2,
         v_dim: 2,
-        window: None,
+        window,
         k_format: KvFormat::F32,
         v_format: KvFormat::F32,
         layout: KvLayout::LaneMajor,
         block_tokens: BLOCK,
     };
-    KvSpec { groups: vec![group(0), group(1)], max_blocks: vec![blocks; 2] }
+    KvSpec { groups: vec![group(0, None), group(1, window)], max_blocks: max_blocks.to_vec() }
 }
 
 struct NoWeights(Vec<u8>);
@@ -60,6 +68,10 @@ impl WeightSource for NoWeights {
 
 /// An executor over `backend`.
 pub(crate) fn executor(backend: &NullBackend, blocks: u32, extents: Extents) -> Executor {
+    executor_over(backend, kv_spec(blocks), extents)
+}
+
+fn executor_over(backend: &NullBackend, spec: KvSpec, extents: Extents) -> Executor {
     let mut model_graph = ModelGraphBuilder::new();
     let table = model_graph.weight("table", DType::F32, &[VOCAB, 2]);
     let mut body = model_graph.body();
@@ -74,7 +86,7 @@ pub(crate) fn executor(backend: &NullBackend, blocks: u32, extents: Extents) -> 
     let source = NoWeights(vec![0; VOCAB as usize * 2 * 4]);
     let config = ExecutorConfig { extents, rewrites_off: Vec::new(), kv_memory: KvMemory::default() };
     let model_graph = model_graph.finish(body, head);
-    Executor::new(Arc::new(backend.clone()), model_graph, &source, kv_spec(blocks), config).unwrap()
+    Executor::new(Arc::new(backend.clone()), model_graph, &source, spec, config).unwrap()
 }
 
 /// A backend whose answer to a prompt of `prompt` tokens is `answer`, then the end token for ever.
@@ -110,13 +122,17 @@ pub(crate) struct Bench {
 pub(crate) struct Shape {
     pub(crate) config: EngineConfig,
     pub(crate) blocks: u32,
+    /// Window of the second group.
+    pub(crate) window: Option<u32>,
+    /// Blocks of the second group, where they are others.
+    pub(crate) window_blocks: Option<u32>,
     pub(crate) head_rows: u32,
 }
 
 impl Default for Shape {
     fn default() -> Shape {
         let config = EngineConfig { n_ctx: 128, n_batch: 8, n_slots: 3, queue: 5, ..EngineConfig::default() };
-        Shape { config, blocks: 64, head_rows: 2 }
+        Shape { config, blocks: 64, window: None, window_blocks: None, head_rows: 2 }
     }
 }
 
@@ -127,7 +143,9 @@ impl Bench {
             rows: shape.head_rows,
             sequences: shape.config.n_slots as u32,
         };
-        let model = executor(backend, shape.blocks, extents);
+        let window_blocks = shape.window_blocks.unwrap_or(shape.blocks);
+        let spec = windowed_kv_spec([shape.blocks, window_blocks], shape.window);
+        let model = executor_over(backend, spec, extents);
         let tokenizer = tokenizer();
         let stats = Arc::default();
         let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &shape.config, Arc::clone(&stats));
@@ -141,6 +159,17 @@ impl Bench {
         let id = sequence.id();
         self.worker.accept(sequence);
         Ok((id, events))
+    }
+
+    /// Opens a conversation from a file, as an engine does.
+    pub(crate) fn load(
+        &mut self,
+        id: SessionId,
+        path: &Path,
+        salt: Option<u64>,
+    ) -> Result<Vec<u8>, SessionError> {
+        let rows = self.worker.session_terms().open(path)?;
+        self.worker.take_session(id, &rows, salt)
     }
 
     /// Steps until there is nothing to do.

@@ -88,6 +88,7 @@ impl Worker {
             // The rows of a store are all of one model: half of its identity is enough to tell them from another's.
             fingerprint: config.identity.model as u64,
             most_rope_offsets: Some(most_rope_offsets(config.n_ctx as u32)),
+            step_tokens: Some(config.n_batch as u32),
         };
         let mut worker = Worker {
             store: Store::new(model.kv_spec(), options),
@@ -259,10 +260,8 @@ impl Worker {
     fn advance(&mut self, piece: &Piece, outcome: Outcome) {
         let sequence = &mut self.running[piece.sequence];
         let kv = sequence.kv();
-        // After a shift a window may reach back into the kept tokens.
-        let anchors = sequence.context_shift.map_or(0, |shift| shift.keep);
         self.store.publish(kv);
-        self.store.evict_window(self.model.arena(), kv, anchors);
+        self.store.evict_window(self.model.arena(), kv, 0);
         sequence.advance(piece.tokens, outcome.rows);
         let ending = match outcome.chosen {
             Some(Ok(chosen)) => {
@@ -408,6 +407,8 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
+mod admit_tests;
+#[cfg(test)]
 mod room_tests;
 #[cfg(test)]
 mod session_tests;
@@ -417,3 +418,5 @@ mod sharing_tests;
 mod swap_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

@@ -81,6 +81,7 @@ struct State {
     fail: Fuse,
     panic: Fuse,
     refuse: Fuse,
+    read: Fuse,
     delay: Duration,
 }
 
@@ -145,6 +146,11 @@ impl NullBackend {
     /// The request for memory after `more` further ones is refused.
     pub fn refuse_allocation(&self, more: u64) {
         self.state().refuse = Fuse(Some(more));
+    }
+
+    /// The reading of KV rows after `more` further ones fails.
+    pub fn fail_read(&self, more: u64) {
+        self.state().read = Fuse(Some(more));
     }
 
     /// Every later run takes at least so long.

@@ -1,8 +1,8 @@
 //! What a model takes, and whether that fits into memory: told before any weight is read.
 
-use minfer_engine::kv::most_rope_offsets;
+use minfer_engine::kv::{SHIFTED_BLOCKS, most_rope_offsets, window_blocks};
 use minfer_graph::{
-    AttentionSpec, ExecutorConfig, Extents, KvMemory, KvSpec, ModelGraph, Op, Prepared, RopeSpec,
+    AttentionSpec, ExecutorConfig, Extents, KvGroupSpec, KvMemory, KvSpec, ModelGraph, Op, Prepared, RopeSpec,
 };
 use minfer_models::{LayerSet, Model, ModelOptions};
 
@@ -13,9 +13,6 @@ use crate::{
 
 /// The most positions that any settings can ask for.
 const MOST_POSITIONS: u32 = 1 << 30;
-
-/// Blocks that context shifts may leave partly empty: the last one of what is kept, and the first one behind it.
-const SHIFTED_BLOCKS: u32 = 2;
 
 /// What a tokenizer's tables take at most, for each token of the vocabulary and whatever that is, before they are built and
 /// count themselves.
@@ -88,7 +85,8 @@ impl Asked<'_> {
         }
         // Several sequences share what there is; one of them always has room for its whole context.
         let kv = geometry.bytes(n_ctx, options.n_slots)?.min(allowed).min(room).max(needed);
-        let prepared = if step_tokens(options, n_ctx) == step_tokens(options, wanted) {
+        let step = |n_ctx| step_tokens(options.n_batch, options.n_slots, n_ctx);
+        let prepared = if step(n_ctx) == step(wanted) {
             prepared.with_cache(geometry.spec(n_ctx, options.n_slots)?, geometry.limited(kv))
         } else {
             geometry.prepare(machine, model, n_ctx, kv, options)?
@@ -196,6 +194,9 @@ struct Geometry {
     block_tokens: u32,
     /// Blocks of a sequence beside those that its positions fill.
     spare_blocks: u32,
+    /// Most tokens of one forward, and most sequences.
+    n_batch: u32,
+    n_slots: u32,
     granule: u64,
     memory: KvMemory,
 }
@@ -209,13 +210,21 @@ impl Geometry {
         let granule =
             machine.backend().kv_granule_bytes(memory.granule).map_err(minfer_graph::ExecutorError::from)?;
         let spare_blocks = if options.context_shift { SHIFTED_BLOCKS } else { 0 };
-        Ok(Geometry { unit, block_tokens, spare_blocks, granule, memory })
+        let (n_batch, n_slots) = (options.n_batch, options.n_slots);
+        Ok(Geometry { unit, block_tokens, spare_blocks, n_batch, n_slots, granule, memory })
     }
 
+    /// Room for some sequences of this length. A group with a window has room for its window and one step of each.
     fn spec(&self, n_ctx: u32, sequences: u32) -> Result<KvSpec, LoadError> {
-        let blocks = (n_ctx.div_ceil(self.block_tokens) + self.spare_blocks).saturating_mul(sequences);
-        let spec =
-            KvSpec { groups: self.unit.groups.clone(), max_blocks: vec![blocks; self.unit.groups.len()] };
+        let step_tokens = step_tokens(self.n_batch, self.n_slots, n_ctx);
+        let blocks = |group: &KvGroupSpec| {
+            let positions = n_ctx.div_ceil(self.block_tokens);
+            let held = group.window.map(|window| window_blocks(window, step_tokens, self.block_tokens));
+            let blocks = held.map_or(positions, |held| held.min(positions));
+            (blocks + self.spare_blocks).saturating_mul(sequences)
+        };
+        let groups = self.unit.groups.clone();
+        let spec = KvSpec { max_blocks: groups.iter().map(blocks).collect(), groups };
         spec.validate()?;
         Ok(spec)
     }
@@ -230,12 +239,16 @@ impl Geometry {
         if self.bytes(most, 1)? <= room {
             return Ok(most);
         }
-        let block = self.unit.bytes_per_token().max(1) * u64::from(self.block_tokens);
-        let mut blocks = (room / block).min(u64::from(most / self.block_tokens)) as u32;
-        while blocks > 1 && self.bytes(blocks * self.block_tokens, 1)? > room {
-            blocks -= 1;
+        // More positions never take fewer bytes. The least that is tried fits, but for the first block, which there always is.
+        let (mut fits, mut too_many) = (1, most.div_ceil(self.block_tokens));
+        while too_many - fits > 1 {
+            let middle = fits + (too_many - fits) / 2;
+            match self.bytes(middle * self.block_tokens, 1)? <= room {
+                true => fits = middle,
+                false => too_many = middle,
+            }
         }
-        Ok((blocks.max(1) * self.block_tokens).min(most))
+        Ok((fits * self.block_tokens).min(most))
     }
 
     /// How the arena takes memory, with a bound of bytes.
@@ -253,7 +266,7 @@ impl Geometry {
     ) -> Result<Prepared, LoadError> {
         let config = ExecutorConfig {
             extents: Extents {
-                tokens: step_tokens(options, n_ctx),
+                tokens: step_tokens(self.n_batch, self.n_slots, n_ctx),
                 rows: options.head_rows,
                 sequences: options.n_slots,
             },
@@ -282,6 +295,6 @@ fn angle_bytes(model_graph: &ModelGraph, n_ctx: u32, sequences: u32) -> u64 {
 }
 
 /// Tokens of one forward at most: no more than there are positions.
-fn step_tokens(options: &LoadOptions, n_ctx: u32) -> u32 {
-    options.n_batch.min(n_ctx.saturating_mul(options.n_slots))
+fn step_tokens(n_batch: u32, n_slots: u32, n_ctx: u32) -> u32 {
+    n_batch.min(n_ctx.saturating_mul(n_slots))
 }

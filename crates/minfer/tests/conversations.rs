@@ -90,6 +90,14 @@ fn smollm2() {
 
 #[test]
 #[ignore = "reads a real model: run by `cargo xtask test`"]
+fn smollm2_conversations_beside_others() {
+    let file = real_file("smollm2-135m-instruct-q4_1");
+    waits_for_nobody("smollm2", &file, 40_000);
+    idle_gives_way("smollm2", &file, 40_000);
+}
+
+#[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen_coder() {
     real("qwen2.5-coder-0.5b-instruct-q4_k_m", 150);
 }
@@ -99,6 +107,12 @@ fn qwen_coder() {
 #[ignore = "reads a real model: run by `cargo xtask test`"]
 fn gemma3() {
     real("gemma3-270m-q4_k_m", 600);
+}
+
+#[test]
+#[ignore = "reads a real model: run by `cargo xtask test`"]
+fn gemma3_cut_behind_its_window() {
+    cut_behind_the_window("gemma3", &real_file("gemma3-270m-q4_k_m"), 40_000);
 }
 
 #[test]
@@ -184,4 +198,79 @@ fn a_shifted_conversation_has_one_answer_too() {
             assert_eq!(ask(&way.engine(&file), long.clone()).0, expected, "{family:?}");
         }
     }
+}
+
+/// A shifted conversation is cut to more tokens than the context has, behind what its window still holds: it says what the tokens
+/// that it has not forgotten say alone, and never has more positions than the context.
+fn cut_behind_the_window(name: &str, file: &ModelFile, vocabulary: u32) {
+    let way = Way { context_shift: true, ..Way::plain(1100) };
+    let engine = way.engine(file);
+    let session = engine.open_session().expect("an engine");
+    let turn = |prompt: &[u32], max_tokens| Request {
+        session: Some(session),
+        max_tokens: Some(max_tokens),
+        context_shift: Some(ContextShift { keep: 9 }),
+        ..request(prompt)
+    };
+    let tokens = tokens(vocabulary, 1450, 0);
+    ask(&engine, turn(&tokens[..1050], 0));
+    ask(&engine, turn(&tokens, 0));
+    let known = engine.session(session).expect("a conversation");
+    assert_eq!((known.rows, known.removed), (930, 520), "{name}: half of what is not kept");
+    let (again, finished) = ask(&engine, turn(&tokens[..1200], ANSWER));
+    assert_eq!((finished.usage.removed, finished.usage.reused), (520, 9), "{name}: the kept rows are known");
+    let left = [&tokens[..9], &tokens[529..1200]].concat();
+    let (expected, _) = ask(&Way::plain(1100).engine(file), request(&left));
+    assert_eq!(again, expected, "{name}");
+    // Without a shift the context ends it.
+    let (long, _) = ask(&engine, Request { context_shift: None, ..turn(&tokens[..1190], 2000) });
+    assert_eq!(long.len(), 1100 - (1190 - 520), "{name}");
+}
+
+/// A shifted conversation asks again beside a running request, in less room than all of its tokens would take.
+fn waits_for_nobody(name: &str, file: &ModelFile, vocabulary: u32) {
+    let shifts = Way { context_shift: true, block_tokens: 16, ..Way::plain(128) };
+    let roomy = shifts.engine(file);
+    let one = roomy.stats().kv_reserved_bytes / 4;
+    let tight = Way { kv_memory: Some(2 * one), ..shifts }.engine(file);
+    let said = tokens(vocabulary, 80, 0);
+    let answers = [roomy, tight].map(|engine| {
+        let session = engine.open_session().expect("an engine");
+        let turn = |prompt: &[u32], max_tokens| Request {
+            session: Some(session),
+            max_tokens: Some(max_tokens),
+            context_shift: Some(ContextShift { keep: 5 }),
+            ..request(prompt)
+        };
+        let (first, _) = ask(&engine, turn(&said, 330));
+        let asked = said.iter().copied().chain(first.iter().map(|&(id, _)| id)).chain([7, 8, 9]);
+        let other = Request { max_tokens: Some(100), ..request(&tokens(vocabulary, 20, 1)) };
+        let other = engine.submit(other).expect("accepted").1;
+        let again = ask(&engine, turn(&asked.collect::<Vec<_>>(), ANSWER)).0;
+        assert_eq!(engine.stats().running, 1, "{name}: the other one still runs");
+        (first, again, read(&other).0)
+    });
+    assert_eq!(answers[0], answers[1], "{name}");
+}
+
+/// An idle conversation gives its cells to a request beside a running one, and goes on the same.
+fn idle_gives_way(name: &str, file: &ModelFile, vocabulary: u32) {
+    let way = Way { block_tokens: 16, ..Way::plain(128) };
+    let roomy = way.engine(file);
+    let one = roomy.stats().kv_reserved_bytes / 4;
+    let tight = Way { kv_memory: Some(one), ..way }.engine(file);
+    let said = tokens(vocabulary, 96, 0);
+    let answers = [roomy, tight].map(|engine| {
+        let session = engine.open_session().expect("an engine");
+        let turn = |prompt: &[u32]| Request { session: Some(session), ..request(prompt) };
+        let (first, _) = ask(&engine, turn(&said));
+        let other = Request { max_tokens: Some(60), ..request(&tokens(vocabulary, 4, 1)) };
+        let other = engine.submit(other).expect("accepted").1;
+        let waiting = ask(&engine, request(&tokens(vocabulary, 20, 2))).0;
+        assert_eq!(engine.stats().running, 1, "{name}: the other one still runs");
+        let other = read(&other).0;
+        let asked = said.iter().copied().chain(first.iter().map(|&(id, _)| id)).chain([7, 8, 9]);
+        (waiting, other, ask(&engine, turn(&asked.collect::<Vec<_>>())).0, first)
+    });
+    assert_eq!(answers[0], answers[1], "{name}");
 }

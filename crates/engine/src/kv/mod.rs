@@ -6,6 +6,7 @@
 
 mod blocks;
 mod compact;
+mod demand;
 mod error;
 mod naming;
 mod prefix;
@@ -22,6 +23,7 @@ mod tests;
 mod window;
 
 pub use blocks::Placement;
+pub use demand::{Demand, Droppable, SHIFTED_BLOCKS, window_blocks};
 pub use error::StoreError;
 pub use restore::{Shape, ShapeRun};
 pub use shift::most_rope_offsets;

@@ -47,6 +47,13 @@ struct Tail {
     ids: Box<[u32]>,
 }
 
+impl Node {
+    /// Whether a block, a tail, a child or a sequence refers to it.
+    fn is_referenced(&self) -> bool {
+        self.tips > 0 || !self.children.is_empty() || !self.blocks.is_empty() || !self.tails.is_empty()
+    }
+}
+
 impl NameTree {
     pub(super) fn new(mask: u64) -> NameTree {
         NameTree { nodes: Vec::new(), vacant: Vec::new(), found: HashMap::new(), mask }
@@ -150,22 +157,22 @@ impl NameTree {
         hash_name(parent.map_or(0, |parent| self.node(parent).name), ids) & self.mask
     }
 
-    /// Drops a node that nothing refers to, then its parent if that was the last reference.
+    /// Drops a node that nothing refers to, then each parent whose last reference that was. A loop: a long prompt is a chain of
+    /// thousands of nodes.
     fn prune(&mut self, id: NodeId) {
-        let node = self.node(id);
-        if node.tips > 0 || !node.children.is_empty() || !node.blocks.is_empty() || !node.tails.is_empty() {
-            return;
-        }
-        let node = self.nodes[id as usize].take().expect("the node exists");
-        self.vacant.push(id);
-        let alike = self.found.get_mut(&node.name).expect("the node has a name");
-        alike.retain(|&other| other != id);
-        if alike.is_empty() {
-            self.found.remove(&node.name);
-        }
-        if let Some(parent) = node.parent {
-            self.node_mut(parent).children.retain(|&child| child != id);
-            self.prune(parent);
+        let mut next = Some(id);
+        while let Some(id) = next.filter(|&id| !self.node(id).is_referenced()) {
+            let node = self.nodes[id as usize].take().expect("the node exists");
+            self.vacant.push(id);
+            let alike = self.found.get_mut(&node.name).expect("the node has a name");
+            alike.retain(|&other| other != id);
+            if alike.is_empty() {
+                self.found.remove(&node.name);
+            }
+            if let Some(parent) = node.parent {
+                self.node_mut(parent).children.retain(|&child| child != id);
+            }
+            next = node.parent;
         }
     }
 

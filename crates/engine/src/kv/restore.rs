@@ -111,7 +111,7 @@ fn shape_runs(runs: Vec<KvRun>) -> Vec<ShapeRun> {
 }
 
 /// The positions without rows, neighbours joined.
-fn holes(runs: &[ShapeRun]) -> Vec<Range<u32>> {
+pub(super) fn holes(runs: &[ShapeRun]) -> Vec<Range<u32>> {
     let mut holes: Vec<Range<u32>> = Vec::new();
     let mut start = 0;
     for run in runs.iter().filter(|run| run.rows > 0) {

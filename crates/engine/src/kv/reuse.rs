@@ -2,6 +2,7 @@
 
 use minfer_graph::EVICTED;
 
+use super::demand::Droppable;
 use super::prefix::agreeing;
 use super::store::{Group, Sequence, SequenceId, Store};
 use super::table::Table;
@@ -56,15 +57,21 @@ impl Store {
         self.find_reusable(tokens, salt).map_or(0, |reusable| reusable.tokens)
     }
 
-    /// For each group the blocks that a new sequence of these tokens would not have to take, because running ones own them or a
-    /// window hides them.
-    pub(super) fn spared_blocks(&self, tokens: &[u32], salt: Option<u64>) -> Vec<u32> {
-        let Some(reusable) = self.find_reusable(tokens, salt) else { return vec![0; self.groups.len()] };
-        let groups = self.groups.iter().zip(&reusable.groups);
-        let spared = groups.map(|(group, (hidden, pieces))| {
+    /// For each group the blocks that a window hides from a new sequence of these tokens, and those that it would share with
+    /// sequences that are not `droppable`.
+    pub(super) fn spared_blocks(
+        &self,
+        tokens: &[u32],
+        salt: Option<u64>,
+        droppable: &Droppable,
+    ) -> Vec<(u32, u32)> {
+        let Some(reusable) = self.find_reusable(tokens, salt) else { return vec![(0, 0); self.groups.len()] };
+        let groups = self.groups.iter().zip(&reusable.groups).enumerate();
+        let spared = groups.map(|(index, (group, (hidden, pieces)))| {
             let whole = (reusable.tokens / group.block_tokens - hidden) as usize;
-            let owned = pieces[..whole].iter().filter(|piece| group.pool.owners(piece.block) > 0);
-            hidden + owned.count() as u32
+            let owned =
+                |piece: &&Piece| group.pool.owners(piece.block) > droppable.owners(index, piece.block);
+            (*hidden, pieces[..whole].iter().filter(owned).count() as u32)
         });
         spared.collect()
     }

@@ -1,6 +1,5 @@
-//! Counts of the store, and how much room there is.
+//! Counts of the store.
 
-use super::restore::{Shape, lacking};
 use super::store::{Group, SequenceId, Store};
 
 /// Counts, summed over groups.
@@ -100,42 +99,5 @@ impl Store {
             }
         }
         sum
-    }
-
-    /// Whether a new sequence of these tokens and salt fits beside `reserved` sequences that grow to their token counts. Cached
-    /// blocks count as free, blocks that it would share with running ones as taken already.
-    pub fn has_room(&self, reserved: &[(SequenceId, u32)], tokens: &[u32], salt: Option<u64>) -> bool {
-        let groups = self.groups.iter().zip(self.spared_blocks(tokens, salt));
-        let own = groups.map(|(group, spared)| (tokens.len() as u32).div_ceil(group.block_tokens) - spared);
-        self.holds(reserved, own)
-    }
-
-    /// As [`has_room`](Self::has_room) for a sequence that is to be restored.
-    pub fn has_room_for(&self, reserved: &[(SequenceId, u32)], shape: &Shape) -> bool {
-        let groups = self.groups.iter().zip(&shape.groups);
-        self.holds(reserved, groups.map(|(group, runs)| lacking(runs, group.block_tokens, shape)))
-    }
-
-    /// Whether every group has `own` blocks beside what reserved sequences grow by, and the arena may hold all of it.
-    fn holds(&self, reserved: &[(SequenceId, u32)], own: impl Iterator<Item = u32>) -> bool {
-        let mut bytes = 0u64;
-        let blocks_suffice = self.groups.iter().enumerate().zip(own).all(|((index, group), own)| {
-            let grown: u32 = reserved.iter().map(|&(id, tokens)| self.growth(index, id, tokens)).sum();
-            let wanted = grown.saturating_add(own);
-            bytes += (u64::from(group.pool.live()) + u64::from(wanted)) * group.block_bytes;
-            wanted <= group.pool.available()
-        });
-        blocks_suffice && self.most_bytes.is_none_or(|most| bytes <= most)
-    }
-
-    /// Blocks that a sequence takes to grow to a token count.
-    fn growth(&self, group: usize, id: SequenceId, tokens: u32) -> u32 {
-        let sequence = self.sequence(id);
-        let held = sequence.tokens.len() as u32;
-        let more = tokens.saturating_sub(held);
-        let table = &sequence.tables[group];
-        let tail = table.tail(held).filter(|_| more > 0 && held == sequence.length);
-        let copied = tail.is_some_and(|(block, _)| self.groups[group].pool.owners(block) > 1);
-        table.lacks(held, more) + u32::from(copied)
     }
 }

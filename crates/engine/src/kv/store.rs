@@ -7,6 +7,7 @@ use minfer_graph::backend::KvArena;
 use minfer_graph::{BlockTable, KvGroupSpec, KvSpec};
 
 use super::blocks::{BlockPool, Placement};
+use super::demand::window_blocks;
 use super::error::StoreError;
 use super::naming::{Index, Tips};
 use super::stats::Counters;
@@ -40,6 +41,9 @@ pub struct StoreOptions {
     /// Most distinct rope offsets beside 0 that the rows of a sequence may have; absent: any number. What attention keeps for
     /// each of them was reckoned with beforehand, as [`most_rope_offsets`](super::most_rope_offsets) says.
     pub most_rope_offsets: Option<u32>,
+    /// Most tokens of a sequence that one step feeds, where windows are evicted between two steps; absent: any number, and groups
+    /// with windows are taken to hold every position.
+    pub step_tokens: Option<u32>,
 }
 
 /// Positional blocks of every group, and who owns them.
@@ -70,6 +74,8 @@ pub(super) struct Group {
     pub(super) block_tokens: u32,
     pub(super) block_bytes: u64,
     pub(super) window: Option<u32>,
+    /// Blocks that it holds of one sequence at most, where a window bounds them.
+    pub(super) most_held: Option<u32>,
     pub(super) pool: BlockPool,
 }
 
@@ -101,6 +107,10 @@ impl Store {
             block_tokens: group.block_tokens,
             block_bytes: group.bytes_per_block(),
             window: group.window,
+            most_held: group
+                .window
+                .zip(options.step_tokens)
+                .map(|(window, step_tokens)| window_blocks(window, step_tokens, group.block_tokens)),
             pool: BlockPool::new(
                 options.most_blocks.map_or(blocks, |most| most.min(blocks)),
                 options.placement,
@@ -239,15 +249,14 @@ impl Store {
         sequence.tables[group].runs(sequence.tokens.len() as u32)
     }
 
+    /// Whether rows of sequences that are gone, or of others, can begin a new one.
+    pub fn keeps_prefixes(&self) -> bool {
+        self.cache
+    }
+
     /// Groups of layers.
     pub fn groups(&self) -> usize {
         self.groups.len()
-    }
-
-    /// Tokens that one sequence has room for when it is alone.
-    pub fn capacity(&self) -> u64 {
-        let tokens = |group: &Group| u64::from(group.pool.total()) * u64::from(group.block_tokens);
-        self.groups.iter().map(tokens).min().unwrap_or(u64::MAX)
     }
 
     /// Forgets the tokens from `length` on, the prepared ones too.

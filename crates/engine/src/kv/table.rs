@@ -1,5 +1,6 @@
 //! Where the rows of one sequence lie in one group.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use minfer_graph::BlockTable;
@@ -221,7 +222,7 @@ impl Table {
             }
             Rows::Shifted(runs) => {
                 let outside = |run: &&KvRun| run.start < range.start || run.end() > range.end;
-                let kept: Vec<u32> = runs.iter().filter(outside).map(|run| run.block).collect();
+                let kept: HashSet<u32> = runs.iter().filter(outside).map(|run| run.block).collect();
                 for run in runs.iter_mut().filter(|run| !kept.contains(&run.block)) {
                     *run = KvRun { block: EVICTED, offset: 0, rope_offset: 0, ..*run };
                 }

@@ -1,9 +1,12 @@
 //! What a window of attention lets a sequence give back.
 
+use std::ops::Range;
+
 use minfer_graph::backend::KvArena;
 
 use super::error::StoreError;
-use super::store::{SequenceId, Store};
+use super::restore::{Shape, ShapeRun, holes};
+use super::store::{Group, SequenceId, Store};
 use super::table::Table;
 
 /// The first of `cached` positions that is kept for the next query and every later one: the first that the next one sees, but
@@ -31,6 +34,30 @@ impl Store {
             }
         }
         count
+    }
+
+    /// Whether a sequence that is cut to `length` tokens, of those that it has, still has every row that the next token sees.
+    pub fn can_truncate(&self, id: SequenceId, length: u32) -> bool {
+        let sequence = self.sequence(id);
+        length <= sequence.length && self.check_sight(id, length, &sequence.tables).is_ok()
+    }
+
+    /// As [`can_truncate`](Self::can_truncate) for a sequence that is to be restored.
+    pub fn can_truncate_shape(&self, shape: &Shape, length: u32) -> bool {
+        let sees_all = |(group, runs): (&Group, &Vec<ShapeRun>)| {
+            let seen = first_seen(group.window, length);
+            holes(runs).iter().all(|hole| hole.end <= seen || hole.start >= length)
+        };
+        length as usize <= shape.tokens.len() && self.groups.iter().zip(&shape.groups).all(sees_all)
+    }
+
+    /// Whether the next token, once `range` is removed from `length` tokens, would see through a window what lies before the
+    /// range and was already out of sight. Told by the numbers alone: what a window has really given back depends on where blocks
+    /// begin.
+    pub fn removal_widens_sight(&self, length: u32, range: &Range<u32>) -> bool {
+        let behind = length - range.end;
+        let windows = self.groups.iter().filter_map(|group| group.window);
+        range.start > 0 && windows.map(|window| window.max(2) - 1).any(|seen| length > seen && behind < seen)
     }
 
     /// Whether the next token of a sequence that would have `length` tokens in these tables sees only rows that are there.

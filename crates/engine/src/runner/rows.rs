@@ -67,6 +67,7 @@ impl Runner {
     pub fn restore(&mut self, path: &Path) -> Result<SequenceId, SessionError> {
         let file = SessionFile::open(path)?;
         file.check(SessionIdentity::default(), self.model.kv_spec())?;
+        let file = file.verify()?;
         let [saved] = file.sequences() else {
             let text = format!("{} sequences where one is expected", file.sequences().len());
             return Err(SessionError::Contradiction(text));

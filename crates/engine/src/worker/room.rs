@@ -1,5 +1,6 @@
 //! Making room: conversations that nobody uses, younger sequences, forgotten tokens.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use minfer_graph::BackendError;
@@ -17,8 +18,19 @@ pub(super) enum Cells {
     Taken,
     /// There are none, and nobody can give any: it waits for others to go on.
     Missing(StoreError),
-    /// It does not run any more.
+    /// It does not run any more, or its rows are to be computed again first.
     GivenUp,
+}
+
+/// What came of a context shift.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shift {
+    /// There is nothing that may or can be forgotten.
+    Impossible,
+    /// The rows that are left stay where they are.
+    Moved,
+    /// The rows that are left are computed again.
+    Restarted,
 }
 
 impl Worker {
@@ -43,10 +55,14 @@ impl Worker {
                 continue;
             }
             if self.running.len() == 1 {
-                if self.forget_idle() || self.shift(index, 0) {
+                if self.forget_idle() {
                     continue;
                 }
-                self.exhausted(index, error);
+                match self.shift(index, 0) {
+                    Shift::Moved => continue,
+                    Shift::Restarted => return Cells::GivenUp,
+                    Shift::Impossible => self.exhausted(index, error),
+                }
                 return Cells::GivenUp;
             }
             let Some((victim, room)) = self.victim(index) else { return Cells::Missing(error) };
@@ -67,7 +83,7 @@ impl Worker {
         }
         let held = self.store.stats().blocks_live;
         for index in (1..self.running.len()).rev() {
-            while self.shift(index, 0) {
+            while self.shift(index, 0) != Shift::Impossible {
                 if self.store.stats().blocks_live < held {
                     return;
                 }
@@ -77,38 +93,65 @@ impl Worker {
     }
 
     /// Forgets where a sequence would outgrow the context with all of its tokens, however many of them a step feeds. Tells whether
-    /// it can go on.
+    /// it goes on with the tokens that were chosen for the step.
     fn shift_if_full(&mut self, index: usize) -> bool {
         let sequence = &self.running[index];
         let excess = sequence.rows_known().saturating_sub(self.most_rows());
-        if excess == 0 || sequence.context_shift.is_none() || self.shift(index, excess) {
+        if excess == 0 || sequence.context_shift.is_none() {
             return true;
         }
-        let sequence = self.running.remove(index);
-        self.end(sequence, Event::Failed(EngineError::NothingToForget { n_ctx: self.most_rows() as usize }));
-        false
+        match self.shift(index, excess) {
+            Shift::Moved => true,
+            Shift::Restarted => false,
+            Shift::Impossible => {
+                let sequence = self.running.remove(index);
+                let n_ctx = self.most_rows() as usize;
+                self.end(sequence, Event::Failed(EngineError::NothingToForget { n_ctx }));
+                false
+            }
+        }
     }
 
-    /// Forgets half of what follows the kept tokens, the oldest first, and at least `least`. Tells whether that was possible.
-    fn shift(&mut self, index: usize, least: u32) -> bool {
+    /// Forgets half of what follows the kept tokens, the oldest first, and at least `least`.
+    fn shift(&mut self, index: usize, least: u32) -> Shift {
         let sequence = &self.running[index];
-        let Some(shift) = sequence.context_shift else { return false };
+        let Some(shift) = sequence.context_shift else { return Shift::Impossible };
         let (kv, length) = (sequence.kv(), self.store.length(sequence.kv()));
         let keep = shift.keep.min(length);
         let count = ((length - keep) / 2).max(least).min(length - keep);
-        let removed = count > 0 && self.store.remove(self.model.arena(), kv, keep..keep + count).is_ok();
-        if removed {
-            self.running[index].history.remove(keep..keep + count);
-            self.counts.shifts += 1;
-            self.counts.shifted_tokens += u64::from(count);
+        let range = keep..keep + count;
+        if count == 0 {
+            return Shift::Impossible;
         }
-        removed
+        let outcome = if self.store.removal_widens_sight(length, &range) {
+            self.restart_without(index, range);
+            Shift::Restarted
+        } else if self.store.remove(self.model.arena(), kv, range.clone()).is_ok() {
+            self.running[index].history.remove(range);
+            Shift::Moved
+        } else {
+            return Shift::Impossible;
+        };
+        self.counts.shifts += 1;
+        self.counts.shifted_tokens += u64::from(count);
+        outcome
+    }
+
+    /// A running sequence forgets the rows of `range`, and those that are left are computed again: a window would reach back over the
+    /// range to rows that it has given back.
+    fn restart_without(&mut self, index: usize, range: Range<u32>) {
+        let mut sequence = self.running.remove(index);
+        self.store.drop_sequence(self.model.arena(), sequence.kv());
+        sequence.history.remove(range);
+        sequence.give_up_rows();
+        self.start(&mut sequence).expect("nothing has to come back");
+        self.running.insert(index, sequence);
     }
 
     /// Who gives its cells for the sequence at `index`: the youngest whose rows can be computed again, else the youngest, of those
     /// that have no cells of this step yet, for whose rows the host has room. Never the oldest of several.
     fn victim(&self, index: usize) -> Option<(usize, Option<HostRoom>)> {
-        let recomputable = |other: &usize| self.running[*other].history.removed().is_empty();
+        let recomputable = |other: &usize| !self.store.is_shifted(self.running[*other].kv());
         if let Some(victim) = (1..self.running.len()).rev().find(recomputable) {
             return Some((victim, None));
         }
@@ -127,7 +170,10 @@ impl Worker {
                 sequence.give_up_rows();
             }
             Some(Ok(swapped)) => sequence.rows = Rows::Swapped(Arc::new(swapped)),
-            Some(Err(error)) => return self.end(sequence, Event::Failed(EngineError::Backend(error))),
+            Some(Err(error)) => {
+                sequence.rows = Rows::None;
+                return self.end(sequence, Event::Failed(EngineError::Backend(error)));
+            }
         }
         self.counts.preemptions += 1;
         self.waiting.push_front(sequence);
@@ -149,8 +195,7 @@ impl Worker {
         self.idle().into_iter().any(|id| self.release(id))
     }
 
-    /// The conversation that has been idle for longest gives its cells and is to be computed again, with the tokens that it had
-    /// forgotten. Tells whether there was one.
+    /// The conversation that has been idle for longest gives its cells and is to be computed again. Tells whether there was one.
     fn forget_idle(&mut self) -> bool {
         let Some(&id) = self.idle().first() else { return false };
         self.forget(id);
@@ -158,7 +203,7 @@ impl Worker {
     }
 
     /// Conversations that nobody uses and that have cells, those idle for longest first.
-    fn idle(&self) -> Vec<SessionId> {
+    pub(super) fn idle(&self) -> Vec<SessionId> {
         let idle = self.sessions.iter().filter(|(_, session)| matches!(session.rows, Rows::Cached(_)));
         let mut idle: Vec<_> = idle.map(|(&id, session)| (session.used, id)).collect();
         idle.sort_unstable();
@@ -166,21 +211,17 @@ impl Worker {
     }
 
     /// An idle conversation gives its cells, if it loses nothing by that. Tells whether it did.
-    fn release(&mut self, id: SessionId) -> bool {
-        let session = &self.sessions[&id];
-        let Rows::Cached(kv) = session.rows else { return false };
-        if session.history.removed().is_empty() {
+    pub(super) fn release(&mut self, id: SessionId) -> bool {
+        let Rows::Cached(kv) = self.sessions[&id].rows else { return false };
+        if !self.store.is_shifted(kv) {
             self.forget(id);
             return true;
         }
         let Some(room) = self.host_room(kv) else { return false };
-        self.sessions.get_mut(&id).expect("a conversation").rows = Rows::None;
+        // Rows that cannot be read are to be computed again.
         let swapped = self.swap_out(kv, room);
-        let session = self.sessions.get_mut(&id).expect("a conversation");
-        match swapped {
-            Ok(swapped) => session.rows = Rows::Swapped(Arc::new(swapped)),
-            Err(_) => session.forget(),
-        }
+        let rows = swapped.map_or(Rows::None, |swapped| Rows::Swapped(Arc::new(swapped)));
+        self.sessions.get_mut(&id).expect("a conversation").rows = rows;
         true
     }
 
@@ -188,7 +229,6 @@ impl Worker {
     fn forget(&mut self, id: SessionId) {
         let session = self.sessions.get_mut(&id).expect("a conversation");
         if let Rows::Cached(kv) = std::mem::take(&mut session.rows) {
-            session.forget();
             self.store.drop_sequence(self.model.arena(), kv);
         }
     }
@@ -200,7 +240,7 @@ impl Worker {
         self.host.room(pieces.map(|(_, bytes)| bytes as u64).sum())
     }
 
-    /// Copies a sequence's rows to the host's memory and drops it from the store.
+    /// Copies a sequence's rows to the host's memory and drops it from the store, also where the rows cannot be read.
     fn swap_out(&mut self, kv: SequenceId, mut room: HostRoom) -> Result<Swapped, BackendError> {
         let (shape, places) = (self.store.shape(kv), session::places(&self.store, kv));
         let arena = self.model.arena();
@@ -211,9 +251,10 @@ impl Worker {
             arena.read_rows(&rows, &mut bytes[start..])
         });
         self.store.drop_sequence(arena, kv);
-        self.counts.swaps += 1;
         room.filled();
-        read.map(|()| Swapped { shape, rows: room })
+        read?;
+        self.counts.swaps += 1;
+        Ok(Swapped { shape, rows: room })
     }
 
     /// Brings swapped rows back.

@@ -389,7 +389,7 @@ fn a_saved_conversation_goes_on_elsewhere_as_if_it_had_never_stopped() {
         tokens.extend([90, 91, 92]);
         let expected = bench.answer(shifting(turn(&tokens, 9)));
         let mut elsewhere = bench_on(&eloquent(), 64, 128);
-        assert_eq!(elsewhere.worker.load_session(ID, &path, None).unwrap(), b"host");
+        assert_eq!(elsewhere.load(ID, &path, None).unwrap(), b"host");
         let answer = elsewhere.answer(shifting(turn(&tokens, 9)));
         assert_eq!(answer.ids(), expected.ids());
         assert_eq!(answer.finished().usage, expected.finished().usage);
@@ -416,8 +416,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     bench.drain();
     drop(events);
     bench.worker.save_session(ID, &path, Vec::new()).unwrap();
-    let refused =
-        |bench: &mut Bench| bench.worker.load_session(SessionId(2), &path, None).unwrap_err().to_string();
+    let refused = |bench: &mut Bench| bench.load(SessionId(2), &path, None).unwrap_err().to_string();
     let mut small = bench_on(&eloquent(), 32, 64);
     assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32");
     small.assert_idle();

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::Worker;
 use crate::history::History;
 use crate::kv::SequenceId;
-use crate::kv::session::{self, RowSource, SavedSequence, SessionError, SessionFile};
+use crate::kv::session::{self, RowSource, SavedSequence, SessionError, SessionRows};
 use crate::sequence::Sequence;
-use crate::session::{Rows, Session, SessionId, SessionInfo};
+use crate::session::{Rows, Session, SessionId, SessionInfo, SessionTerms};
 
 impl Worker {
     /// A conversation without tokens.
@@ -26,7 +26,16 @@ impl Worker {
     }
 
     pub(crate) fn session_info(&self, id: SessionId) -> Option<SessionInfo> {
-        self.sessions.get(&id).map(Session::info)
+        let session = self.sessions.get(&id)?;
+        let removed = session.history.removed_tokens();
+        let rows = match &session.rows {
+            Rows::Cached(kv) => self.store.length(*kv),
+            Rows::Swapped(swapped) => swapped.shape.tokens.len() as u32,
+            // Its request has them.
+            Rows::None if session.user.is_some() => (session.fed as u32).saturating_sub(removed),
+            Rows::None => 0,
+        };
+        Some(SessionInfo { tokens: session.history.tokens.clone(), rows, removed })
     }
 
     /// A request ends: its conversation, where it is still open, keeps its tokens and rows.
@@ -39,7 +48,7 @@ impl Worker {
         *uses += 1;
         *session = Session {
             history: std::mem::take(&mut sequence.history),
-            fed: sequence.fed,
+            fed: sequence.fed_once(),
             rows: std::mem::take(&mut sequence.rows),
             salt: session.salt,
             user: None,
@@ -76,30 +85,29 @@ impl Worker {
         RowSource::of(&self.store, kv, tokens, removed, host)
     }
 
-    /// Opens a conversation from a file; returns the caller's bytes. Nothing has changed where that fails.
-    pub(crate) fn load_session(
+    /// What a file must be to be [taken](Self::take_session).
+    pub(crate) fn session_terms(&self) -> SessionTerms {
+        let spec = self.model.kv_spec().clone();
+        let (vocab, n_ctx) = (self.model.input_vocab(), self.most_rows());
+        SessionTerms { identity: self.identity, spec, vocab, n_ctx }
+    }
+
+    /// Opens a conversation from a file that was found right; returns the caller's bytes. Nothing has changed where that fails.
+    pub(crate) fn take_session(
         &mut self,
         id: SessionId,
-        path: &Path,
+        file: &SessionRows,
         salt: Option<u64>,
     ) -> Result<Vec<u8>, SessionError> {
-        let file = SessionFile::open(path)?;
-        file.check(self.identity, self.model.kv_spec())?;
-        let [saved] = file.sequences() else {
-            let text = format!("{} conversations where one is expected", file.sequences().len());
-            return Err(SessionError::Contradiction(text));
+        let saved = &file.sequences()[0];
+        let rows = match saved.length {
+            0 => Rows::None,
+            _ => Rows::Cached(self.load_rows(file, saved, salt)?),
         };
-        let vocab = self.model.input_vocab();
-        if let Some(&token) = saved.tokens.iter().find(|&&token| token as usize >= vocab) {
-            return Err(SessionError::Contradiction(format!("token {token} of a vocabulary of {vocab}")));
-        }
-        let (length, n_ctx) = (saved.length, self.most_rows());
-        if length > n_ctx {
-            return Err(SessionError::TooLong { length, n_ctx });
-        }
-        let rows = if length > 0 { Rows::Cached(self.load_rows(&file, saved, salt)?) } else { Rows::None };
         let history = History::from_parts(saved.tokens.clone(), saved.removed.clone());
-        let fed = (length + history.removed_tokens()) as usize;
+        // Where not all rows were there, those of the tokens behind the removed ones count as new.
+        let removed = saved.removed.last().map_or(0, |range| range.end);
+        let fed = (saved.length + history.removed_tokens()).max(removed) as usize;
         self.session_uses += 1;
         let session = Session { history, fed, rows, salt, user: None, used: self.session_uses };
         self.sessions.insert(id, session);
@@ -109,7 +117,7 @@ impl Worker {
 
     fn load_rows(
         &mut self,
-        file: &SessionFile,
+        file: &SessionRows,
         saved: &SavedSequence,
         salt: Option<u64>,
     ) -> Result<SequenceId, SessionError> {

@@ -76,7 +76,7 @@ fn a_conversation_takes_requests_of_its_own_salt_alone() {
         tokens.truncate(50);
     }
     // A file has no salt: whoever opens it says for whom.
-    bench.worker.load_session(ID, &path, Some(9)).unwrap();
+    bench.load(ID, &path, Some(9)).unwrap();
     let tokens = bench.worker.session_info(ID).unwrap().tokens;
     refused(bench.answer(turn(&tokens, Some(7))));
     assert_eq!(bench.answer(turn(&tokens, Some(9))).finished().usage.cached, tokens.len() as u32 - 1);
@@ -113,4 +113,22 @@ fn requests_that_begin_alike_compute_their_beginning_once() {
     bench.answer(Request { reuse: false, salt: Some(2), ..request(&secret) });
     assert_eq!(bench.answer(request(&secret)).finished().usage.cached, 0);
     bench.assert_idle();
+}
+
+/// Rows that nobody will be given are not worth waiting for.
+#[test]
+fn equal_prompts_run_side_by_side_where_no_prefix_is_kept() {
+    for (prefix_cache, side_by_side) in [(true, 1), (false, 3)] {
+        let config = EngineConfig { n_slots: 8, n_batch: 16, prefix_cache, ..Shape::default().config };
+        let mut bench = Bench::new(&eloquent(), Shape { config, ..Shape::default() });
+        let prompt: Vec<u32> = (10..80).collect();
+        let request = || Request { session: None, ..turn(&prompt, None) };
+        let events = [(); 3].map(|()| bench.submit(request()).unwrap().1);
+        bench.worker.step();
+        assert_eq!(bench.stats().running, side_by_side, "prefix cache: {prefix_cache}");
+        bench.drain();
+        let alone = alone(&prompt, 4);
+        events.iter().for_each(|events| assert_eq!(Answer::of(events).ids(), alone));
+        bench.assert_idle();
+    }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::session_tests::{ID, alone, bench, shifting, turn};
-use crate::event::FinishReason;
+use crate::EngineError;
+use crate::event::{Event, FinishReason};
 use crate::request::Request;
 use crate::session::SessionInfo;
 use crate::test_model::Answer;
 use crate::{HostLease, HostMemory};
 
 /// A host with room for so many bytes, and the bytes that are leased of it. Whoever gives a lease back has taken it.
-fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
+pub(super) fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
     struct Lease(Arc<AtomicU64>, u64, bool);
     impl HostLease for Lease {
         fn taken(&mut self) {
@@ -85,10 +86,52 @@ fn an_idle_conversation_without_another_place_is_computed_again() {
     assert_eq!(bench.worker.session_info(ID).unwrap(), kept);
     let large = Request { session: None, ..turn(&[3; 40], 8) };
     assert_eq!(bench.answer(large).ids(), alone(&[3; 40], 8));
-    let forgotten = SessionInfo { rows: 0, removed: 0, ..kept };
+    let forgotten = SessionInfo { rows: 0, ..kept };
     assert_eq!((bench.worker.session_info(ID).unwrap(), bench.stats().swaps), (forgotten, 0));
     tokens.truncate(40);
     assert_eq!(bench.answer(turn(&tokens, 5)).ids(), alone(&tokens, 5));
+    bench.worker.close_session(ID);
+    bench.assert_idle();
+}
+
+/// Rows that cannot be read are lost to the request whose they are, and to nobody else.
+#[test]
+fn rows_that_cannot_be_read_fail_their_own_request_alone() {
+    let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
+    let expected: Vec<_> = (1..3).map(|seed| bench(64, 64).answer(long(seed)).ids()).collect();
+    for more in [0, 1, 7] {
+        let mut tight = bench(64, 8);
+        tight.backend.fail_read(more);
+        let events: Vec<_> = (1..3).map(|seed| tight.submit(long(seed)).unwrap().1).collect();
+        tight.drain();
+        let answers: Vec<_> = events.iter().map(Answer::of).collect();
+        assert_eq!(answers[0].ids(), expected[0], "the oldest never leaves the cache");
+        assert!(
+            matches!(answers[1].last(), Event::Failed(EngineError::Backend(_))),
+            "{:?}",
+            answers[1].last()
+        );
+        assert!(expected[1].starts_with(&answers[1].ids()));
+        assert_eq!((tight.stats().failed, tight.stats().stalled), (1, false));
+        tight.assert_idle();
+        assert_eq!(tight.answer(long(2)).ids(), expected[1]);
+    }
+}
+
+/// A conversation whose rows could not be read is computed again: what it has not forgotten, where that is all there is room for.
+#[test]
+fn a_conversation_whose_rows_cannot_be_read_goes_on() {
+    let mut tokens: Vec<u32> = (10..40).collect();
+    let mut bench = bench(64, 6);
+    tokens.extend(bench.answer(shifting(turn(&tokens, 100))).ids());
+    let removed = bench.worker.session_info(ID).unwrap().removed as usize;
+    bench.backend.fail_read(0);
+    let other = Request { session: None, ..turn(&[3; 60], 4) };
+    assert_eq!(bench.answer(other).ids(), alone(&[3; 60], 4));
+    let lost = bench.worker.session_info(ID).unwrap();
+    assert_eq!((lost.rows, lost.removed as usize, bench.stats().swaps), (0, removed, 0));
+    let left = [&tokens[..5], &tokens[5 + removed..]].concat();
+    assert_eq!(bench.answer(shifting(turn(&tokens, 3))).ids(), alone(&left, 3));
     bench.worker.close_session(ID);
     bench.assert_idle();
 }

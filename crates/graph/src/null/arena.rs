@@ -114,6 +114,9 @@ impl KvArena for NullArena {
     }
 
     fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError> {
+        if self.backend.state().read.burn() {
+            return Err(self.backend.device_error("this reading of rows was asked to fail"));
+        }
         let cells = &self.blocks[&(rows.group, rows.block)][rows.rows.start as usize..rows.rows.end as usize];
         for (cell, out) in cells.iter().zip(out.chunks_exact_mut(self.row_bytes(rows))) {
             out.fill(0);

@@ -28,6 +28,7 @@ impl Encoder {
 }
 
 /// Takes numbers from bytes. No count is believed that the bytes cannot hold.
+#[derive(Clone)]
 pub(super) struct Decoder<'a>(pub(super) &'a [u8]);
 
 impl<'a> Decoder<'a> {
@@ -50,18 +51,37 @@ impl<'a> Decoder<'a> {
         self.array().map(u128::from_le_bytes)
     }
 
-    /// As [`Encoder::list`] wrote it.
+    /// As [`list`](Self::list), of elements that take more memory than bytes.
+    pub(super) fn list_of_at_most<T>(
+        &mut self,
+        most: usize,
+        each: impl FnMut(&mut Decoder<'a>) -> Result<T, SessionError>,
+    ) -> Result<Vec<T>, SessionError> {
+        let count = self.clone().u32()? as usize;
+        if count > most {
+            return Err(SessionError::Contradiction(format!("{count} entries where {most} are possible")));
+        }
+        self.list(each)
+    }
+
+    /// As [`Encoder::list`] wrote it. Memory grows with the elements that are there, not with the count that is said.
     pub(super) fn list<T>(
         &mut self,
         mut each: impl FnMut(&mut Decoder<'a>) -> Result<T, SessionError>,
     ) -> Result<Vec<T>, SessionError> {
         let count = self.u32()?;
-        // Memory grows with what is there, not with what is said: an element has at least four bytes.
-        let mut items = Vec::with_capacity((count as usize).min(self.0.len() / 4));
+        let mut items = Vec::new();
         for _ in 0..count {
             items.push(each(self)?);
         }
         Ok(items)
+    }
+
+    /// A list of plain numbers.
+    pub(super) fn numbers(&mut self) -> Result<Vec<u32>, SessionError> {
+        let count = self.u32()? as usize;
+        let (numbers, _) = self.take(count.saturating_mul(4))?.as_chunks();
+        Ok(numbers.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect())
     }
 
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], SessionError> {

@@ -1,5 +1,6 @@
 //! Reading a session file.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -11,60 +12,90 @@ use xxhash_rust::xxh3::Xxh3;
 use super::header::Header;
 use super::save::{FRONT, MAGIC, SUM, open_regular};
 use super::{
-    Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places, row_bytes,
+    MOST_HEADER_BYTES, Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places,
+    row_bytes,
 };
 use crate::kv::{SequenceId, Store};
 
 /// Bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// A session file whose every byte has been read and found right.
-#[derive(Debug)]
+/// A session file of which only the header has been read. Nothing is taken from its rows before [`verify`](Self::verify).
 pub struct SessionFile {
     file: File,
     header: Header,
+    /// Over everything before the rows.
+    sum: Xxh3,
     /// Where rows begin.
     rows_at: u64,
+    length: u64,
 }
 
 impl SessionFile {
-    /// Reads the whole file and checks it against its own sums.
+    /// Reads the header and checks it against its sum and the length of the file against what it says. Takes time and memory for the
+    /// header alone, however long the file is.
     ///
     /// # Errors
-    /// It cannot be read, is no session file, of another version, truncated, damaged, or followed by more bytes.
+    /// It cannot be read, is no session file, of another version, truncated, followed by more bytes, or its header is damaged.
     pub fn open(path: &Path) -> Result<SessionFile, SessionError> {
         let mut file = open_regular(path)?;
         let metadata = file.metadata().map_err(SessionError::io("opening it"))?;
         let front = Front::read(&mut file, metadata.len())?;
         let mut sum = Xxh3::new();
         sum.update(&front.bytes);
-        // Only a header that is what was written is worth its memory.
-        read_through(&mut file, &mut sum, u64::from(front.header))?;
+        let mut bytes = vec![0; front.header as usize];
+        file.read_exact(&mut bytes).map_err(SessionError::io("reading it"))?;
+        sum.update(&bytes);
         check_sum(&mut file, &mut sum, "its header")?;
         let rows_at = FRONT + u64::from(front.header) + SUM;
-        let rows = front.length.checked_sub(rows_at + SUM);
-        let rows =
-            rows.ok_or_else(|| SessionError::Contradiction("its length has no room for rows".to_owned()))?;
-        read_through(&mut file, &mut sum, rows)?;
-        check_sum(&mut file, &mut sum, "the whole file")?;
-        let header = Header::decode(&read_header(&mut file, front.header)?)?;
-        Ok(SessionFile { header, file, rows_at })
+        Ok(SessionFile { header: Header::decode(&bytes)?, file, sum, rows_at, length: front.length })
     }
 
     /// Whether a cache of `spec` under a model and a template can take the rows.
     ///
     /// # Errors
-    /// It was made with another model, template, shape or format.
+    /// It was made with another model, template, shape or format, or has not as many bytes as its rows take.
     pub fn check(&self, identity: SessionIdentity, spec: &KvSpec) -> Result<(), SessionError> {
         self.header.check(identity, spec)?;
         let rows: u64 = self.header.sequences.iter().map(|sequence| row_bytes(spec, sequence)).sum();
-        let length = self.file.metadata().map_err(SessionError::io("reading it"))?.len();
-        if self.rows_at + rows + SUM != length {
+        if self.rows_at + rows + SUM != self.length {
             return Err(SessionError::Contradiction(format!("{rows} bytes of rows")));
         }
         Ok(())
     }
 
+    /// The sequences without their rows.
+    pub fn sequences(&self) -> &[SavedSequence] {
+        &self.header.sequences
+    }
+
+    /// Reads the rows, piece by piece, and compares the sum of the whole file.
+    ///
+    /// # Errors
+    /// It cannot be read or is damaged.
+    pub fn verify(mut self) -> Result<SessionRows, SessionError> {
+        read_through(&mut self.file, &mut self.sum, self.length - self.rows_at - SUM)?;
+        check_sum(&mut self.file, &mut self.sum, "the whole file")?;
+        let SessionFile { file, header, rows_at, .. } = self;
+        Ok(SessionRows { file, header, rows_at })
+    }
+}
+
+impl fmt::Debug for SessionFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SessionFile").field("header", &self.header).finish_non_exhaustive()
+    }
+}
+
+/// A session file whose every byte has been read and found right.
+#[derive(Debug)]
+pub struct SessionRows {
+    file: File,
+    header: Header,
+    rows_at: u64,
+}
+
+impl SessionRows {
     /// The sequences without their rows.
     pub fn sequences(&self) -> &[SavedSequence] {
         &self.header.sequences
@@ -113,13 +144,6 @@ impl SessionFile {
     }
 }
 
-fn read_header(file: &mut File, bytes: u32) -> Result<Vec<u8>, SessionError> {
-    let mut header = vec![0; bytes as usize];
-    file.seek(SeekFrom::Start(FRONT)).map_err(SessionError::io("reading it"))?;
-    file.read_exact(&mut header).map_err(SessionError::io("reading it"))?;
-    Ok(header)
-}
-
 /// What stands before the header.
 struct Front {
     bytes: [u8; FRONT as usize],
@@ -151,6 +175,9 @@ impl Front {
             std::cmp::Ordering::Greater => Err(SessionError::Trailing(length - said)),
             std::cmp::Ordering::Equal if FRONT + u64::from(header) + 2 * SUM > said => {
                 Err(SessionError::Contradiction("its header is longer than the file".to_owned()))
+            }
+            std::cmp::Ordering::Equal if header > MOST_HEADER_BYTES => {
+                Err(SessionError::LongHeader { found: u64::from(header) })
             }
             std::cmp::Ordering::Equal => Ok(Front { bytes, header, length: said }),
         }

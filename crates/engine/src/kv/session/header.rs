@@ -3,7 +3,7 @@
 use minfer_graph::{KvGroupSpec, KvSpec};
 
 use super::codec::{Decoder, Encoder};
-use super::{RowRun, SavedSequence, SessionError, SessionIdentity, rows_of};
+use super::{MOST_SEQUENCES, RowRun, SavedSequence, SessionError, SessionIdentity, rows_of};
 
 /// A group of layers as far as rows depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Header {
         let identity = SessionIdentity { model: from.u128()?, template: from.u128()? };
         let groups = from.list(|from| {
             Ok(GroupShape {
-                layers: from.list(Decoder::u32)?,
+                layers: from.numbers()?,
                 kv_heads: from.u32()?,
                 k_dim: from.u32()?,
                 v_dim: from.u32()?,
@@ -100,9 +100,9 @@ impl Header {
                 v_format: from.text()?,
             })
         })?;
-        let sequences = from.list(|from| {
+        let sequences = from.list_of_at_most(MOST_SEQUENCES, |from| {
             Ok(SavedSequence {
-                tokens: from.list(Decoder::u32)?,
+                tokens: from.numbers()?,
                 removed: from.list(|from| Ok(from.u32()?..from.u32()?))?,
                 length: from.u32()?,
                 runs: from.list(|from| from.list(run))?,

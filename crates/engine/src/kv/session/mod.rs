@@ -10,8 +10,8 @@
 //! ```
 //!
 //! All numbers are little-endian. Rows are canonical, so a file made under one layout, block size and context serves another.
-//! [`SessionFile::open`] reads a file to its end and believes nothing in it before its sum is right; [`save`] writes to another
-//! name and renames, so that there is a whole file under the name at every moment.
+//! [`SessionFile::open`] reads the header, [`SessionFile::verify`] the rows; nothing is used before its sum is right. [`save`]
+//! writes to another name and renames, so that there is a whole file under the name at every moment.
 
 mod codec;
 mod file;
@@ -25,13 +25,19 @@ use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
 use minfer_tensor::counted;
 
-pub use file::SessionFile;
+pub use file::{SessionFile, SessionRows};
 pub use save::{RowSource, check_target, save};
 
 use super::restore::{Shape, ShapeRun};
+use crate::history::tokens_left;
 
 /// The version that is written, and the only one that is read.
 pub const SESSION_VERSION: u32 = 1;
+
+/// Bytes of a header at most: those of 60 million tokens.
+pub(crate) const MOST_HEADER_BYTES: u32 = 256 << 20;
+/// Sequences of a file at most.
+pub(crate) const MOST_SEQUENCES: usize = 1 << 16;
 
 /// What rows and tokens depend on beside the tokens themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -60,10 +66,10 @@ pub struct SavedSequence {
 impl SavedSequence {
     /// What a store needs to make room for it.
     pub fn shape(&self) -> Shape {
-        let gone = |index: &usize| self.removed.iter().any(|range| range.contains(&(*index as u32)));
-        let kept = (0..self.tokens.len()).filter(|index| !gone(index)).take(self.length as usize);
+        let mut tokens = tokens_left(&self.tokens, &self.removed);
+        tokens.truncate(self.length as usize);
         Shape {
-            tokens: kept.map(|index| self.tokens[index]).collect(),
+            tokens,
             shifted: !self.removed.is_empty(),
             groups: self.runs.iter().map(|runs| self.shape_runs(runs)).collect(),
         }
@@ -138,6 +144,12 @@ pub enum SessionError {
     /// Its mode or its owner forbids to write it.
     #[error("it may only be read")]
     ReadOnly,
+    /// A header that no conversation has.
+    #[error("its header of {} is longer than {MOST_HEADER_BYTES}", counted(*found, "byte"))]
+    LongHeader {
+        /// Its length.
+        found: u64,
+    },
     /// A version that this build does not read.
     #[error("it is of version {found}, this build reads version {SESSION_VERSION}")]
     Version {

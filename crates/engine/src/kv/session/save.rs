@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::header::Header;
 use super::{
-    Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity, pieces, places, row_bytes,
-    row_runs,
+    MOST_HEADER_BYTES, MOST_SEQUENCES, Places, SESSION_VERSION, SavedSequence, SessionError, SessionIdentity,
+    pieces, places, row_bytes, row_runs,
 };
 use crate::kv::{SequenceId, Store};
 
@@ -52,6 +52,9 @@ impl RowSource {
 ///
 /// # Errors
 /// The file cannot be written, or what has the name is [no session file](check_target): what was there before is untouched.
+///
+/// # Panics
+/// More than 65 536 sequences.
 pub fn save(
     path: &Path,
     identity: SessionIdentity,
@@ -161,10 +164,14 @@ fn write_all(
     arena: &dyn KvArena,
     sequences: &[RowSource],
 ) -> Result<u64, SessionError> {
+    assert!(sequences.len() <= MOST_SEQUENCES, "{} sequences for one session file", sequences.len());
     let spec = arena.spec();
     let saved: Vec<SavedSequence> = sequences.iter().map(|source| source.saved.clone()).collect();
     let rows: u64 = saved.iter().map(|sequence| row_bytes(spec, sequence)).sum();
     let header = Header::new(identity, spec, saved).encode();
+    if header.len() > MOST_HEADER_BYTES as usize {
+        return Err(SessionError::LongHeader { found: header.len() as u64 });
+    }
     let length = FRONT + header.len() as u64 + SUM + rows + SUM;
     let mut out = Summed { out: BufWriter::with_capacity(1 << 20, file.as_file()), sum: Xxh3::new() };
     out.write(&MAGIC)?;

@@ -92,7 +92,9 @@ fn refusal(bytes: &[u8], identity: SessionIdentity, spec: &KvSpec) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("b.session");
     fs::write(&path, bytes).unwrap();
-    match SessionFile::open(&path).and_then(|file| file.check(identity, spec)) {
+    match SessionFile::open(&path)
+        .and_then(|file| file.check(identity, spec).and_then(|()| file.verify().map(drop)))
+    {
         Ok(()) => "accepted".to_owned(),
         Err(error) => error.to_string(),
     }
@@ -116,6 +118,7 @@ fn rows_come_back_under_another_block_size() {
     let file = SessionFile::open(&path).unwrap();
     let spec = spec(64);
     file.check(IDENTITY, &spec).unwrap();
+    let file = file.verify().unwrap();
     assert_eq!(file.sequences(), [sequence()]);
     let blocks = vec![vec![3], vec![2]];
     let mut arena = arena(&spec, &blocks);
@@ -235,6 +238,70 @@ fn any_number_behind_right_sums_is_taken_or_refused() {
         }
     }
     assert!(refused > header, "{refused} of {header} bytes");
+}
+
+/// As many removed ranges as a long chat comes to: a comparison of each token with each range would take hours.
+#[test]
+fn many_removed_ranges_take_their_own_time_alone() {
+    let ranges = 400_000;
+    let sequence = SavedSequence {
+        tokens: (0..2 * ranges + 50).collect(),
+        removed: (0..ranges).map(|index| 2 * index..2 * index + 1).collect(),
+        length: 50,
+        runs: vec![vec![RowRun { start: 0, rows: 50, rope_offset: 0 }]; 2],
+        host: Vec::new(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    let header = super::header::Header::new(IDENTITY, &spec(16), vec![sequence]).encode();
+    fs::write(&path, hostile::file_around(&header, &vec![0; 50 * (2 * 20 + 20)])).unwrap();
+    let file = SessionFile::open(&path).unwrap();
+    file.check(IDENTITY, &spec(16)).unwrap();
+    let shape = file.verify().unwrap().sequences()[0].shape();
+    assert_eq!(shape.tokens, (0..50).map(|index| 2 * index + 1).collect::<Vec<_>>());
+}
+
+/// A file is as long as somebody says without taking a byte: what its header tells is looked at before its rows are.
+#[test]
+fn a_long_file_is_refused_by_its_header() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.session");
+    let long = 1u64 << 40;
+    let write = |front: &[u8]| {
+        fs::write(&path, front).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_len(long).unwrap();
+    };
+    let front = |header: &[u8], length: u32| {
+        let mut bytes = hostile::file_around(header, &[]);
+        bytes.truncate(24 + header.len());
+        bytes[12..16].copy_from_slice(&length.to_le_bytes());
+        bytes[16..24].copy_from_slice(&long.to_le_bytes());
+        bytes.extend(xxh3_64(&bytes).to_le_bytes());
+        bytes
+    };
+    let header = super::header::Header::new(IDENTITY, &spec(16), vec![sequence()]).encode();
+    let length = header.len() as u32;
+    let opened = |identity| SessionFile::open(&path).and_then(|file| file.check(identity, &spec(16)));
+    write(&front(&header, length));
+    let error = opened(IDENTITY).unwrap_err().to_string();
+    assert!(error.starts_with("it contradicts itself: ") && error.ends_with("bytes of rows"), "{error}");
+    let other = SessionIdentity { model: 8, ..IDENTITY };
+    assert!(matches!(opened(other), Err(SessionError::Model)));
+    write(&front(&header, u32::MAX));
+    assert_eq!(
+        opened(IDENTITY).unwrap_err().to_string(),
+        "its header of 4294967295 bytes is longer than 268435456"
+    );
+    // More sequences than a file has: nothing is set aside for them.
+    let mut many = super::header::Header::new(IDENTITY, &spec(16), Vec::new()).encode();
+    let at = many.len() - 4;
+    many[at..].copy_from_slice(&(1u32 << 24).to_le_bytes());
+    many.resize(many.len() + (1 << 20), 0);
+    write(&front(&many, many.len() as u32));
+    assert_eq!(
+        opened(IDENTITY).unwrap_err().to_string(),
+        "it contradicts itself: 16777216 entries where 65536 are possible"
+    );
 }
 
 #[test]

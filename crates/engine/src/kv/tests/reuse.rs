@@ -2,10 +2,10 @@
 
 use minfer_graph::{BlockTable, EVICTED, KvSpec};
 
-use super::arena::{Fault, spec};
+use super::arena::{Fault, TestArena, spec};
 use super::check::check;
-use super::world::World;
-use crate::kv::{SequenceId, StoreOptions};
+use super::world::{World, has_room};
+use crate::kv::{SequenceId, Store, StoreOptions};
 
 fn world(spec: &KvSpec) -> World {
     World::new(spec, StoreOptions { cache: true, fingerprint: 3, ..StoreOptions::default() }, u64::MAX)
@@ -185,16 +185,42 @@ fn a_refusal_by_the_arena_takes_cached_blocks_first() {
 fn cached_blocks_count_as_room_and_shared_ones_once() {
     let mut world = world(&spec(&[(16, None, 6)]));
     let id = world.filled(&tokens(48));
-    let beside = |world: &World, wanted: &[u32]| world.store.has_room(&[(id, 48)], wanted, None);
+    let beside = |world: &World, wanted: &[u32]| has_room(&world.store, &[(id, 48)], wanted, None);
     let alike = tokens(97);
     assert!(beside(&world, &alike[..96]) && !beside(&world, &alike));
     assert!(beside(&world, &[7; 48]) && !beside(&world, &[7; 49]));
     let fork = world.fork(id);
     let grown = [(id, 49), (fork, 49)];
-    assert!(world.store.has_room(&grown, &[7; 16], None) && !world.store.has_room(&grown, &[7; 17], None));
+    assert!(
+        has_room(&world.store, &grown, &[7; 16], None) && !has_room(&world.store, &grown, &[7; 17], None)
+    );
     world.close(fork);
     world.close(id);
-    assert!(world.store.has_room(&[], &[7; 96], None) && !world.store.has_room(&[], &[7; 97], None));
+    assert!(has_room(&world.store, &[], &[7; 96], None) && !has_room(&world.store, &[], &[7; 97], None));
+}
+
+/// The names of blocks that a window gave back stay for the blocks behind them: one chain of them goes at once.
+#[test]
+fn a_long_chain_of_names_goes_on_a_small_stack() {
+    const BLOCKS: u32 = 12_000;
+    let chained = || {
+        let spec = spec(&[(16, Some(16), 4)]);
+        let options = StoreOptions { cache: true, ..StoreOptions::default() };
+        let (mut store, mut arena) = (Store::new(&spec, options), TestArena::new(&spec));
+        let id = store.create();
+        for block in 0..BLOCKS {
+            store.prepare(&mut arena, id, &[block; 16]).unwrap();
+            store.publish(id);
+            store.evict_window(&mut arena, id, 0);
+        }
+        store.drop_sequence(&mut arena, id);
+        let names = |store: &Store| store.index.trees().map(|(_, tree)| tree.counts().0).sum::<usize>();
+        assert_eq!(names(&store), BLOCKS as usize + 1);
+        store.trim(&mut arena, 0);
+        assert_eq!((names(&store), store.stats().blocks_cached), (0, 0));
+    };
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(chained).unwrap();
+    thread.join().unwrap();
 }
 
 #[test]

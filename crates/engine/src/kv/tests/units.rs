@@ -2,8 +2,9 @@
 
 use minfer_graph::{BlockTable, KvRun};
 
-use super::arena::{Fault, TestArena};
-use crate::kv::{SequenceId, Store, StoreOptions};
+use super::arena::{Fault, TestArena, spec};
+use super::world::has_room;
+use crate::kv::{SHIFTED_BLOCKS, SequenceId, Store, StoreOptions, window_blocks};
 use crate::test_model::kv_spec;
 
 fn store(blocks: u32) -> (Store, TestArena) {
@@ -68,13 +69,55 @@ fn room_is_what_is_free_and_not_reserved() {
     store.prepare(&mut arena, a, &[7; 16]).unwrap();
     store.publish(a);
     let most = |reserved: &[(SequenceId, u32)]| {
-        (0..100).take_while(|&tokens| store.has_room(reserved, &[7; 100][..tokens], None)).last()
+        (0..100).take_while(|&tokens| has_room(&store, reserved, &[7; 100][..tokens], None)).last()
     };
     assert_eq!(most(&[]), Some(80));
     assert_eq!(most(&[(a, 16)]), Some(80));
     assert_eq!(most(&[(a, 17)]), Some(64));
     assert_eq!(most(&[(a, 96)]), Some(0));
     assert_eq!(most(&[(a, 97)]), None);
+}
+
+/// In as many blocks as are said to suffice a sequence is never refused one, however its steps lie, also after shifts.
+#[test]
+fn a_window_has_room_in_the_blocks_that_it_is_charged() {
+    for (window, step_tokens, block_tokens) in
+        [(1, 1, 16), (2, 7, 16), (17, 8, 16), (40, 1, 16), (64, 64, 16), (100, 300, 64), (512, 512, 64)]
+    {
+        for shifts in [false, true] {
+            let charged = window_blocks(window, step_tokens, block_tokens);
+            let blocks = charged + if shifts { SHIFTED_BLOCKS } else { 0 };
+            let spec = spec(&[(block_tokens, None, 400), (block_tokens, Some(window), blocks)]);
+            let options =
+                StoreOptions { cache: true, step_tokens: Some(step_tokens), ..StoreOptions::default() };
+            let (mut store, mut arena) = (Store::new(&spec, options), TestArena::new(&spec));
+            assert_eq!(store.capacity(), 400 * u64::from(block_tokens));
+            let mut id = store.create();
+            let (mut most, mut fed) = (0, 0);
+            while fed < 5000 {
+                let count = 1 + fed * fed % step_tokens;
+                let length = store.length(id) + count;
+                let demand = store.demand_of_growth(id, u32::MAX, length);
+                assert!(store.has_room(&[demand], &store.droppable([])));
+                store.prepare(&mut arena, id, &vec![fed; count as usize]).expect("there is room");
+                most = most.max(blocks - store.groups[1].pool.free() - store.groups[1].pool.cached());
+                store.publish(id);
+                store.evict_window(&mut arena, id, 0);
+                fed += count;
+                let length = store.length(id);
+                let behind = window.max(2) - 1 + length % 9;
+                let range = 3..length.saturating_sub(behind).max(3);
+                if shifts && length > 2 * (window + step_tokens) && !range.is_empty() {
+                    assert!(!store.removal_widens_sight(length, &range));
+                    store.remove(&mut arena, id, range).expect("nothing is missed");
+                } else if length.is_multiple_of(5) {
+                    let fork = store.fork(id);
+                    store.drop_sequence(&mut arena, std::mem::replace(&mut id, fork));
+                }
+            }
+            assert!(most > charged - 3 || shifts, "{most} of {charged} blocks");
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use minfer_graph::{BlockTable, EVICTED, KvRun, KvSpec};
 use super::arena::{Cell, Fault, TestArena, buffer, place};
 use super::check::{check, first_kept, longest_reuse};
 use super::model::{Model, Rows, in_group};
-use crate::kv::{SequenceId, Shape, Store, StoreError, StoreOptions};
+use crate::kv::{Demand, SequenceId, Shape, Store, StoreError, StoreOptions};
 
 /// A store, its arena, and what they should hold.
 pub(super) struct World {
@@ -44,7 +44,7 @@ impl World {
 
     /// What is said to have room has it.
     fn check_room(&self, tokens: &[u32], salt: Option<u64>) {
-        if !self.store.has_room(&[], tokens, salt) {
+        if !has_room(&self.store, &[], tokens, salt) {
             return;
         }
         let (mut store, mut arena) = (self.store.clone(), self.arena.clone());
@@ -53,10 +53,16 @@ impl World {
         store.prepare(&mut arena, id, &tokens[reused..]).expect("what has room has cells");
     }
 
+    fn has_room_for(&self, demand: Demand) -> bool {
+        self.store.has_room(&[demand], &self.store.droppable([]))
+    }
+
     pub(super) fn feed(&mut self, id: SequenceId, tokens: &[u32], faults: bool) {
         let lacks: Vec<u32> =
             (0..self.store.groups()).map(|group| self.lacks(group, id, tokens.len())).collect();
         let room = (0..self.store.groups()).all(|group| lacks[group] <= self.available(group));
+        let length = self.store.length(id) + tokens.len() as u32;
+        assert_eq!(self.has_room_for(self.store.demand_of_growth(id, u32::MAX, length)), room);
         let prepare = |store: &mut Store, arena: &mut TestArena| store.prepare(arena, id, tokens);
         if faults {
             self.under_faults(prepare, |store, arena, ()| store.undo(arena, id));
@@ -151,10 +157,25 @@ impl World {
         assert!(matches!(result, Err(StoreError::TooShort { .. })));
         let target = length.saturating_sub(short_of);
         let blind = self.is_blind(id, target, |position| position);
+        assert_eq!(self.store.can_truncate(id, target), !blind);
+        assert_eq!(self.store.can_truncate_shape(&self.store.shape(id), target), !blind);
+        if !blind {
+            self.check_growth_of_less(id, target);
+        }
         let result = self.store.truncate(&mut self.arena, id, target);
         assert_eq!(result.is_ok(), !blind, "{result:?}");
         if result.is_ok() {
             self.model.get_mut(&id).expect("the sequence lives").truncate(target);
+        }
+    }
+
+    /// What is said to have room once a sequence is cut has it.
+    fn check_growth_of_less(&self, id: SequenceId, target: u32) {
+        let more = 1 + target % 40;
+        if self.has_room_for(self.store.demand_of_growth(id, target, target + more)) {
+            let (mut store, mut arena) = (self.store.clone(), self.arena.clone());
+            store.truncate(&mut arena, id, target).expect("it sees all");
+            store.prepare(&mut arena, id, &vec![7; more as usize]).expect("what has room has cells");
         }
     }
 
@@ -167,6 +188,9 @@ impl World {
         let removed = range.end - range.start;
         let old = |position| if position < range.start { position } else { position + removed };
         let blind = removed > 0 && self.is_blind(id, length - removed, old);
+        // The numbers alone say where rows may be missed.
+        let widens = self.store.removal_widens_sight(length, &range);
+        assert!(widens || !blind, "{range:?} of {length}");
         let result = self.store.remove(&mut self.arena, id, range.clone());
         assert_eq!(result.is_ok(), !blind, "{result:?}");
         if result.is_ok() {
@@ -227,6 +251,8 @@ impl World {
             let wanted = blocks_of(&shape, group, self.store.groups[group].block_tokens);
             wanted <= self.available(group)
         });
+        let demand = self.store.demand_of_shape(&shape, shape.tokens.len() as u32);
+        assert!(room || !self.has_room_for(demand));
         let result = restore(&mut self.store, &mut self.arena);
         assert_eq!(result.is_ok(), room, "{result:?}");
         let Ok(id) = result else { return };
@@ -306,6 +332,19 @@ impl World {
             }
         }
     }
+}
+
+/// Whether a new sequence has room beside others that grow to so many tokens.
+pub(super) fn has_room(
+    store: &Store,
+    grown: &[(SequenceId, u32)],
+    tokens: &[u32],
+    salt: Option<u64>,
+) -> bool {
+    let none = store.droppable([]);
+    let grown = grown.iter().map(|&(id, length)| store.demand_of_growth(id, u32::MAX, length));
+    let new = store.demand_of_new(tokens, tokens.len() as u32, salt, &none);
+    store.has_room(&grown.chain([new]).collect::<Vec<_>>(), &none)
 }
 
 /// Blocks that a shape's rows take.

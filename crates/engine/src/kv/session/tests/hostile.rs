@@ -47,6 +47,7 @@ pub(crate) fn take(
 ) -> Result<(), SessionError> {
     let file = SessionFile::open(path)?;
     file.check(identity, spec)?;
+    let file = file.verify()?;
     for (index, sequence) in file.sequences().iter().enumerate() {
         let mut store = Store::new(spec, StoreOptions::default());
         let id = store.restore(arena, sequence.shape(), None)?;
