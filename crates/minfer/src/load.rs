@@ -284,7 +284,7 @@ impl HostLease for SwappedRows {
 
 fn check_counts(options: &LoadOptions) -> Result<(), LoadError> {
     let counts =
-        [("`n_batch`", options.n_batch), ("`n_slots`", options.n_slots), ("`head_rows`", options.head_rows)];
+        [("n_batch", options.n_batch), ("n_slots", options.n_slots), ("head_rows", options.head_rows)];
     match counts.into_iter().find(|(_, count)| *count == 0) {
         Some((name, _)) => Err(LoadError::Zero(name)),
         None => Ok(()),
@@ -313,7 +313,7 @@ fn settle(leases: &mut [MemoryLease], tokenizer: &Tokenizer) -> Result<(), LoadE
             MemoryUse::Tokenizer => tokenizer.memory_bytes() as u64,
             MemoryUse::Weights | MemoryUse::Workspace => lease.bytes(),
         };
-        lease.taken(bytes).map_err(|refused| LoadError::Memory { refused, advice: String::new() })?;
+        lease.taken(bytes).map_err(|refused| LoadError::Memory { refused, suggestions: Vec::new() })?;
     }
     Ok(())
 }

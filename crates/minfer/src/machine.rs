@@ -21,6 +21,8 @@ pub struct MachineOptions {
 pub struct Machine {
     isa: Isa,
     pool: Arc<Pool>,
+    /// Threads that sizes are computed for, where they are not those of the pool.
+    sized_for: Option<usize>,
     budget: Arc<MemoryBudget>,
 }
 
@@ -33,12 +35,13 @@ impl Machine {
         let isa = Isa::choose(options.isa.map_or("auto", Isa::name))?;
         let threads = options.threads.unwrap_or_else(physical_cores);
         let pool = Pool::new(threads).map_err(|cause| LoadError::Threads { threads, cause })?;
-        Ok(Machine { isa, pool: Arc::new(pool), budget: MemoryBudget::new(options.memory_limit) })
+        let budget = MemoryBudget::new(options.memory_limit);
+        Ok(Machine { isa, pool: Arc::new(pool), sized_for: None, budget })
     }
 
-    /// The same with another pool.
-    pub(crate) fn with_pool(&self, pool: Pool) -> Machine {
-        Machine { pool: Arc::new(pool), ..self.clone() }
+    /// The same machine as sizes would be with a pool of `threads`; nothing can be loaded on it.
+    pub(crate) fn sized_for(&self, threads: usize) -> Machine {
+        Machine { sized_for: Some(threads), ..self.clone() }
     }
 
     /// The instruction set in use.
@@ -63,7 +66,8 @@ impl Machine {
 
     /// The backend that runs graphs on this machine.
     pub fn backend(&self) -> Arc<dyn Backend> {
-        Arc::new(CpuBackend::new(self.isa, Arc::clone(&self.pool)))
+        let backend = CpuBackend::new(self.isa, Arc::clone(&self.pool));
+        Arc::new(backend.sized_for(self.sized_for.unwrap_or(self.threads())))
     }
 }
 

@@ -6,7 +6,7 @@ use minfer_graph::{
 };
 use minfer_models::{LayerSet, Model, ModelOptions};
 
-use crate::advice;
+use crate::suggestion;
 use crate::{
     ContextBound, ContextLength, KvOptions, LoadError, LoadOptions, Machine, MemoryLease, MemoryUse,
 };
@@ -52,14 +52,17 @@ impl Asked<'_> {
     /// The settings do not fit the model, or the shortest context that they allow is longer than `kv_memory` holds.
     pub(crate) fn needs(&self) -> Result<Needs, LoadError> {
         self.find().map_err(|error| match error {
-            LoadError::KvMemory { n_ctx, needed, allowed, .. } => {
-                LoadError::KvMemory { n_ctx, needed, allowed, advice: advice::of_kv_memory(self, needed) }
-            }
+            LoadError::KvMemory { n_ctx, needed, allowed, .. } => LoadError::KvMemory {
+                n_ctx,
+                needed,
+                allowed,
+                suggestions: suggestion::for_kv_memory(self, needed),
+            },
             error => error,
         })
     }
 
-    /// As [`needs`](Self::needs), without advice.
+    /// As [`needs`](Self::needs), without suggestions.
     pub(crate) fn find(&self) -> Result<Needs, LoadError> {
         let Asked { machine, model, wanted, options, .. } = *self;
         let geometry = Geometry::of(machine, model, options)?;
@@ -72,7 +75,7 @@ impl Asked<'_> {
         let (room, bound) = machine
             .budget()
             .tightest()
-            .map_err(|refused| LoadError::Memory { refused, advice: String::new() })?;
+            .map_err(|refused| LoadError::Memory { refused, suggestions: Vec::new() })?;
         let room = room.saturating_sub(others);
         let allowed = options.kv_memory.unwrap_or(u64::MAX);
         let n_ctx = match options.n_ctx {
@@ -81,7 +84,7 @@ impl Asked<'_> {
         };
         let needed = geometry.bytes(n_ctx, 1)?;
         if needed > allowed {
-            return Err(LoadError::KvMemory { n_ctx, needed, allowed, advice: String::new() });
+            return Err(LoadError::KvMemory { n_ctx, needed, allowed, suggestions: Vec::new() });
         }
         // Several sequences share what there is; one of them always has room for its whole context.
         let kv = geometry.bytes(n_ctx, options.n_slots)?.min(allowed).min(room).max(needed);
@@ -102,7 +105,7 @@ impl Asked<'_> {
     /// One does not fit; nothing is leased then.
     pub(crate) fn lease(&self, needs: &Needs) -> Result<Vec<MemoryLease>, LoadError> {
         self.machine.budget().lease(&needs.parts()).map_err(|refused| LoadError::Memory {
-            advice: advice::of_memory(self, needs, &refused),
+            suggestions: suggestion::for_memory(self, needs, &refused),
             refused,
         })
     }
@@ -139,7 +142,7 @@ impl Needs {
 pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32, LoadError> {
     let longest = longest_context(model, &options.model);
     match options.n_ctx {
-        ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("`n_ctx`")),
+        ContextLength::Fixed(0) | ContextLength::AtMost(0) => Err(LoadError::Zero("n_ctx")),
         ContextLength::Fixed(asked) if asked > longest => Err(LoadError::ContextTooLong {
             asked,
             most: longest,

@@ -16,7 +16,7 @@ use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemor
 use minfer::models::RopeScalingKind;
 use minfer::{
     BudgetError, ContextBound, ContextLength, Footprint, HeldMemory, KvOptions, LoadError, LoadOptions,
-    LoadProgress, Loaded, Machine, MachineOptions, MemoryBound, MemoryUse, ModelFile,
+    LoadProgress, Loaded, Machine, MachineOptions, MemoryBound, MemoryUse, ModelFile, Setting, Suggestion,
 };
 use minfer_testkit::residency::resident_bytes;
 use minfer_testkit::synthetic::{self, Family};
@@ -36,12 +36,12 @@ fn footprint(file: &ModelFile, options: &LoadOptions) -> Footprint {
 }
 
 /// What a refusal was for, and its numbers: needed, held, at most.
-fn refused(result: Result<Loaded, LoadError>) -> (MemoryUse, [u64; 3], String) {
+fn refused(result: Result<Loaded, LoadError>) -> (MemoryUse, [u64; 3], Vec<Suggestion>) {
     match result {
         Err(LoadError::Memory {
             refused: BudgetError::Exceeded { what, needed, held, most, .. },
-            advice,
-        }) => (what, [needed, held, most], advice),
+            suggestions,
+        }) => (what, [needed, held, most], suggestions),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("it fits"),
     }
@@ -65,20 +65,17 @@ fn each_part_that_does_not_fit_is_refused_by_its_name() {
         let mut held = 0;
         // Several sequences may have less than all of their contexts.
         let least = weight_bytes + tokenizer_bytes + workspace_bytes + kv_bytes;
-        for (what, bytes, advice) in [
-            (MemoryUse::Weights, weight_bytes, format!("; try `memory_limit` {least} or a smaller model")),
-            (
-                MemoryUse::Tokenizer,
-                tokenizer_bytes,
-                format!("; try `memory_limit` {least} or a smaller model"),
-            ),
-            (MemoryUse::Workspace, workspace_bytes, format!(" or `memory_limit` {least}")),
-            (MemoryUse::Kv, kv_bytes, format!(" or `memory_limit` {least}")),
+        for (what, bytes, has_others) in [
+            (MemoryUse::Weights, weight_bytes, false),
+            (MemoryUse::Tokenizer, tokenizer_bytes, false),
+            (MemoryUse::Workspace, workspace_bytes, true),
+            (MemoryUse::Kv, kv_bytes, true),
         ] {
             let machine = machine(Some(held + bytes - 1));
-            let (refused_what, numbers, refused_advice) = refused(Loaded::new(&machine, &file, &options));
+            let (refused_what, numbers, suggestions) = refused(Loaded::new(&machine, &file, &options));
             assert_eq!((refused_what, numbers), (what, [bytes, held, held + bytes - 1]));
-            assert!(refused_advice.ends_with(&advice), "{refused_advice}");
+            assert_eq!(suggestions.last(), Some(&vec![Setting::MemoryLimit(least)]));
+            assert_eq!(suggestions.len() > 1, has_others, "{suggestions:?}");
             assert_eq!(machine.budget().held(), HeldMemory::default(), "nothing is held");
             held += bytes;
         }

@@ -1,7 +1,9 @@
 use minfer_formats::gguf::GgufError;
 use minfer_tensor::DType;
 
-/// Why a file cannot be run as a model. Messages name options by their fields, in backticks.
+use crate::{RopeNeed, RopeSetting};
+
+/// Why a file cannot be run as a model. Messages name options by their fields.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The file itself is at fault.
@@ -52,15 +54,33 @@ pub enum ModelError {
         /// A key of the file that is much like it.
         nearest: Option<String>,
     },
-    /// An override that cannot be used.
-    #[error("{option} is {value}: {wanted} is needed")]
+    /// A text that is no metadata override.
+    #[error("{text:?} is no metadata override: {wanted} is needed")]
+    OverrideSyntax {
+        /// The text.
+        text: String,
+        /// What would be right.
+        wanted: &'static str,
+    },
+    /// A metadata override of another type than the key has.
+    #[error("`metadata` {key} is {value}: {wanted} is needed")]
     BadOverride {
-        /// Its option: a field in backticks, for metadata with the key.
-        option: String,
+        /// The key.
+        key: String,
         /// Its value.
         value: String,
         /// What would be right.
-        wanted: String,
+        wanted: &'static str,
+    },
+    /// A rope setting that cannot be used.
+    #[error("`{setting}` is {value}: {needs} is needed")]
+    BadRope {
+        /// The setting.
+        setting: RopeSetting,
+        /// Its value.
+        value: String,
+        /// What would be right.
+        needs: RopeNeed,
     },
     /// The metadata asks for what this build does not do.
     #[error("{architecture} with {what} is not read by this build (metadata key {key} is {value})")]

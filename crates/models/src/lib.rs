@@ -24,6 +24,6 @@ pub use hyperparams::{
 };
 pub use load::{FileWeights, Model, ModelOptions};
 pub use metadata::{Metadata, MetadataOverride, MetadataValue};
-pub use overrides::{OverrideRange, RopeOverrides, RopeScalingKind};
+pub use overrides::{OverrideRange, RopeNeed, RopeOverrides, RopeScalingKind, RopeSetting};
 pub use rules::{LayerRules, Rules};
 pub use tensors::{AvailableTensors, TensorRule, TensorUse};

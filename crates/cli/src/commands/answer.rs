@@ -1,4 +1,4 @@
-//! The answer of a run: read as it comes, shown, reported.
+//! An answer: its events are read, its text is written as it comes, its JSON report is made.
 
 use std::io::{self, Write};
 use std::sync::mpsc::RecvTimeoutError;
@@ -11,12 +11,11 @@ use minfer::tensor::counted;
 use serde_json::{Value, json};
 
 use crate::output;
-use crate::waiting::Waiting;
+use crate::progress_line::ProgressLine;
 
-/// How often an interrupt is looked for.
+/// How often to look for an interrupt.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What came back.
 #[derive(Default)]
 pub(super) struct Answer {
     text: String,
@@ -26,22 +25,22 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads events to the end, or until `leave` says that it is not worth waiting for, writing text to stdout as it comes.
+    /// Reads events until the request ends or `leave` returns true; with `show` the text is written to stdout as it comes.
     ///
     /// # Errors
     /// The engine failed, or the text could not be written.
     pub(super) fn read(events: &Events, show: bool, mut leave: impl FnMut() -> bool) -> Result<Answer> {
         let mut answer = Answer::default();
-        let mut waiting = Waiting::begin("reading the prompt");
+        let mut progress_line = ProgressLine::begin("reading the prompt");
         let mut fed = None;
         while !leave() {
             let event = events.recv_timeout(POLL);
             match &event {
                 Ok(Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Event::Progress(progress)) => fed = Some(*progress),
-                _ => waiting.end(),
+                _ => progress_line.end(),
             }
-            waiting.show(|| {
+            progress_line.show(|| {
                 fed.map(|Progress { done, total }| format!("{done} of {}", counted(total, "token")))
             });
             match event {
@@ -68,7 +67,6 @@ impl Answer {
         Ok(answer)
     }
 
-    /// All of the text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -120,7 +118,7 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
     })
 }
 
-/// The speeds in one line, as far as they were timed.
+/// Counts and speeds in one line; a speed that was not timed is left out.
 pub(super) fn speeds(finished: &Finished) -> String {
     let (prompt, completion) = (finished.usage.prompt, finished.usage.completion);
     let at = |speed: Option<f64>| speed.map_or(String::new(), |speed| format!(" at {speed:.1}/s"));

@@ -14,8 +14,8 @@ use super::room::Wanted;
 use crate::args::{BenchArgs, BenchFormat};
 use crate::{loading, output};
 
-/// Rounds of the machine's limits, of which the best counts.
-const LIMIT_ROUNDS: usize = 5;
+/// Rounds of the roofline's measurements, of which the best counts.
+const ROOFLINE_ROUNDS: usize = 5;
 
 /// Measures and prints.
 pub(super) fn bench(args: &BenchArgs) -> Result<()> {
@@ -32,7 +32,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let (machine, loaded) = loading::load(found, &args.context, &options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     tests.iter().try_for_each(|test| test.wanted().check(&loaded, &args.context))?;
-    let subject = Subject::new(args, &machine, &loaded, load_seconds)?;
+    let subject = Subject::new(args, &machine, &loaded, load_seconds);
     let mut runner = loaded.into_runner(RunnerOptions::default());
     let mut rows = Vec::new();
     for test in &tests {
@@ -125,56 +125,55 @@ fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
     Ok(f64::from(test.tokens) / seconds)
 }
 
-/// The model and the machine, and what the machine allows.
+/// What is measured: the model, the machine, and the machine's roofline.
 struct Subject {
-    model: String,
-    isa: &'static str,
-    threads: usize,
-    n_batch: u32,
-    load_seconds: f64,
-    file_weight_bytes: u64,
-    packed_bytes: u64,
+    /// Fields of every row.
+    common: Value,
     /// Bytes of packed weights that a decoded token reads.
     read_bytes: u64,
     /// Multiply-accumulates of weights for a token of a prefill.
     prefill_products: u64,
-    workspace_bytes: u64,
     kv_bytes_per_token: u64,
-    kv_formats: (&'static str, &'static str),
-    resident_bytes: Option<u64>,
     int8_peak: f64,
     read_bandwidth: f64,
 }
 
 impl Subject {
-    fn new(args: &BenchArgs, machine: &Machine, loaded: &Loaded, load_seconds: f64) -> Result<Subject> {
-        let stats = loaded.executor().stats();
-        let group = &loaded.kv.groups[0];
+    fn new(args: &BenchArgs, machine: &Machine, loaded: &Loaded, load_seconds: f64) -> Subject {
+        let (stats, group) = (loaded.executor().stats(), &loaded.kv.groups[0]);
         let resident_bytes = minfer::resident_memory().ok();
         let traffic = loaded.weight_traffic();
         let weights = packed_memory(loaded.executor().weights());
-        let bandwidth = limits::read_bandwidth(machine.pool(), machine.isa(), &weights, LIMIT_ROUNDS);
-        Ok(Subject {
-            model: args.model.clone(),
-            isa: machine.isa().name(),
-            threads: machine.threads(),
-            n_batch: args.context.n_batch,
-            load_seconds,
-            file_weight_bytes: loaded.file_weight_bytes,
-            packed_bytes: stats.weight_bytes,
+        let read_bandwidth = limits::read_bandwidth(machine.pool(), machine.isa(), &weights, ROOFLINE_ROUNDS);
+        let int8_peak = limits::int8_peak(machine.pool(), machine.isa(), ROOFLINE_ROUNDS);
+        let common = json!({
+            "model": args.model.to_string_lossy(),
+            "threads": machine.threads(),
+            "isa": machine.isa().name(),
+            "n_batch": args.context.n_batch,
+            "kv_format_k": group.k_format.name(),
+            "kv_format_v": group.v_format.name(),
+            "int8_gops": int8_peak / 1e9,
+            "read_gbs": read_bandwidth / 1e9,
+            "load_s": load_seconds,
+            "file_weight_bytes": loaded.file_weight_bytes,
+            "packed_weight_bytes": stats.weight_bytes,
+            "workspace_bytes": stats.workspace_bytes,
+            "kv_bytes_per_token": loaded.kv.bytes_per_token(),
+            "resident_bytes": resident_bytes,
+        });
+        Subject {
+            common,
             read_bytes: traffic.bytes,
             prefill_products: traffic.body_products,
-            workspace_bytes: stats.workspace_bytes,
             kv_bytes_per_token: loaded.kv.bytes_per_token(),
-            kv_formats: (group.k_format.name(), group.v_format.name()),
-            resident_bytes,
-            int8_peak: limits::int8_peak(machine.pool(), machine.isa(), LIMIT_ROUNDS),
-            read_bandwidth: bandwidth,
-        })
+            int8_peak,
+            read_bandwidth,
+        }
     }
 
-    /// Share of what the machine allows: integer products for a prefill, bytes read for a decode.
-    fn of_limit(&self, test: &Test, speed: f64) -> f64 {
+    /// Share of the roofline: of integer products for a prefill, of bytes read for a decode.
+    fn of_roofline(&self, test: &Test, speed: f64) -> f64 {
         match test.kind {
             Kind::Prefill => 2.0 * self.prefill_products as f64 * speed / self.int8_peak,
             Kind::Decode => {
@@ -186,46 +185,36 @@ impl Subject {
     }
 
     fn row(&self, test: &Test, speed: f64) -> Value {
-        json!({
-            "model": self.model,
-            "test": test.name(),
-            "n": test.tokens,
-            "depth": test.depth,
-            "tok_s": speed,
-            "of_limit": self.of_limit(test, speed),
-            "threads": self.threads,
-            "isa": self.isa,
-            "n_batch": self.n_batch,
-            "kv_format_k": self.kv_formats.0,
-            "kv_format_v": self.kv_formats.1,
-            "int8_gops": self.int8_peak / 1e9,
-            "read_gbs": self.read_bandwidth / 1e9,
-            "load_s": self.load_seconds,
-            "file_weight_bytes": self.file_weight_bytes,
-            "packed_weight_bytes": self.packed_bytes,
-            "workspace_bytes": self.workspace_bytes,
-            "kv_bytes_per_token": self.kv_bytes_per_token,
-            "resident_bytes": self.resident_bytes,
-        })
+        let mut row = self.common.clone();
+        row["test"] = json!(test.name());
+        row["n"] = json!(test.tokens);
+        row["depth"] = json!(test.depth);
+        row["tok_s"] = json!(speed);
+        row["of_limit"] = json!(self.of_roofline(test, speed));
+        row
     }
 
     fn header(&self) -> String {
-        let resident = self.resident_bytes.map_or("unknown".to_owned(), output::bytes);
+        let number = |key: &str| self.common[key].as_f64().unwrap_or_default();
+        let count = |key: &str| self.common[key].as_u64().unwrap_or_default();
+        let bytes = |key: &str| self.common[key].as_u64().map_or("unknown".to_owned(), output::bytes);
+        let text = |key: &str| self.common[key].as_str().unwrap_or_default();
         format!(
             "{}: {}, {}; int8 {:.0} GOP/s, reads {:.1} GB/s\n\
-             loaded in {:.2} s; weights {} packed ({} in the file), workspace {}, KV cache {} a token ({}/{}), resident {resident}\n",
-            self.model,
-            counted(self.threads, "thread"),
-            self.isa,
-            self.int8_peak / 1e9,
-            self.read_bandwidth / 1e9,
-            self.load_seconds,
-            output::bytes(self.packed_bytes),
-            output::bytes(self.file_weight_bytes),
-            output::bytes(self.workspace_bytes),
-            counted(self.kv_bytes_per_token, "byte"),
-            self.kv_formats.0,
-            self.kv_formats.1,
+             loaded in {:.2} s; weights {} packed ({} in the file), workspace {}, KV cache {} a token ({}/{}), resident {}\n",
+            text("model"),
+            counted(count("threads"), "thread"),
+            text("isa"),
+            number("int8_gops"),
+            number("read_gbs"),
+            number("load_s"),
+            bytes("packed_weight_bytes"),
+            bytes("file_weight_bytes"),
+            bytes("workspace_bytes"),
+            counted(count("kv_bytes_per_token"), "byte"),
+            text("kv_format_k"),
+            text("kv_format_v"),
+            bytes("resident_bytes"),
         )
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{knobs, kv};
 use crate::args::DoctorArgs;
-use crate::{loading, output, refusal};
+use crate::{loading, output, wording};
 
 /// Shows what this machine has, what knobs there are, or what a model's KV cache takes.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
@@ -44,7 +44,7 @@ fn report(args: &DoctorArgs) -> Result<Value> {
     }))
 }
 
-fn model_report(args: &DoctorArgs, machine: &Machine, model: &str) -> Result<Value> {
+fn model_report(args: &DoctorArgs, machine: &Machine, model: &std::ffi::OsStr) -> Result<Value> {
     let file = loading::find(model)?.open()?;
     let read = file.model(&args.model_args.options())?;
     let kv = kv::spec(&read, loading::kv_options(&args.context), 1)?;
@@ -76,7 +76,7 @@ fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
             "tokenizer_bytes": found.tokenizer_bytes,
             "bytes": found.total_bytes,
         }),
-        Err(error) => json!({"error": refusal::text(&error)}),
+        Err(error) => json!({"error": wording::text(&error)}),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Text and ids that come from outside.
+//! Reads prompts, texts and token ids from files and stdin.
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::tensor::counted;
 
-use crate::json::Fault;
 use crate::output;
 
 /// The most bytes of a text that is read as a whole.
@@ -14,7 +13,7 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// All of stdin as text.
 pub(super) fn stdin_text() -> Result<String> {
-    say_that_stdin_is_read();
+    note_terminal_input();
     text("stdin", std::io::stdin().lock())
 }
 
@@ -36,13 +35,28 @@ fn text(name: &str, from: impl Read) -> Result<String> {
     if bytes.len() as u64 > MOST_BYTES {
         bail!("{name} has more than {MOST_BYTES} bytes; longer texts are not read as a whole");
     }
-    String::from_utf8(bytes).map_err(|error| {
-        anyhow!("{name} is not UTF-8 text: byte {} does not fit", error.utf8_error().valid_up_to())
-    })
+    utf8(&bytes).map(str::to_owned).map_err(|error| anyhow!("{name} is {error}"))
 }
 
-/// Without this, a command that waits for a person looks like one that hangs.
-pub(super) fn say_that_stdin_is_read() {
+/// Bytes as text.
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes)
+        .map_err(|error| anyhow!("not UTF-8 text: byte {} does not fit", error.valid_up_to()))
+}
+
+/// A prompt: the text without a byte-order mark and without the line end that editors and `echo` add, as in llama.cpp.
+pub(super) fn prompt(text: &str) -> &str {
+    let text = without_mark(text);
+    text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
+}
+
+/// A text without the byte-order mark that some editors write in front of it.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// Notes that the terminal is read: a command that waits looks like one that hangs.
+pub(super) fn note_terminal_input() {
     if std::io::stdin().is_terminal() {
         output::note("reading from the terminal; Ctrl-D ends the input");
     }
@@ -50,30 +64,11 @@ pub(super) fn say_that_stdin_is_read() {
 
 /// A JSON array of token ids on stdin.
 pub(super) fn stdin_ids() -> Result<Vec<u32>> {
-    let text = stdin_text()?;
-    serde_json::from_str(&text).map_err(|error| {
-        let fault = Fault::of(&text, &error);
-        let is_element = fault.is_json && text.trim_start().starts_with('[');
-        let place = if is_element {
-            format!("index {}: {}", index(&text, &fault), fault.what)
-        } else {
-            fault.placed()
-        };
-        anyhow!("stdin is not a JSON array of token ids, such as [1, 2]: {place}")
-    })
+    serde_json::from_str(&stdin_text()?)
+        .map_err(|error| anyhow!("stdin is not a JSON array of token ids, such as [1, 2]: {error}"))
 }
 
-/// Of which element a fault is: before it are numbers alone, and a comma after each.
-fn index(text: &str, fault: &Fault) -> usize {
-    let lines = text.split_inclusive('\n').take(fault.line).enumerate();
-    let before = lines.flat_map(|(index, line)| {
-        let end = if index + 1 == fault.line { fault.column } else { line.len() };
-        line.bytes().take(end)
-    });
-    before.take_while(|byte| *byte != b'"').filter(|byte| *byte == b',').count()
-}
-
-/// Refuses ids that the vocabulary does not have.
+/// Fails for an id outside of the vocabulary.
 pub(super) fn check_ids(ids: &[u32], vocabulary: usize) -> Result<()> {
     match ids.iter().enumerate().find(|(_, id)| **id as usize >= vocabulary) {
         Some((index, id)) => {

@@ -12,14 +12,11 @@ use serde_json::{Value, json};
 use crate::args::DoctorArgs;
 use crate::{loading, output};
 
-/// The granule of devices, and of systems with huge pages.
+/// The granularity of devices, and of systems with huge pages.
 const LARGE_GRANULE: u64 = 2 << 20;
 
-/// A block size that is compared with the cache's own.
-const SMALL_BLOCK: u32 = 16;
-
-/// Shows what a model's KV cache takes, and what other arrangements of it would.
-pub(super) fn print(args: &DoctorArgs, model: &str) -> Result<()> {
+/// Shows what a model's KV cache takes.
+pub(super) fn print(args: &DoctorArgs, model: &std::ffi::OsStr) -> Result<()> {
     let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
     let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
     let granule = loading::machine(&args.context)?.backend().kv_granule_bytes(args.context.kv_granule)?;
@@ -33,8 +30,7 @@ pub(super) fn spec(model: &Model, options: KvOptions, n_ctx: u32) -> Result<KvSp
     Ok(model.kv_spec(k_format, v_format, layout, block_tokens, n_ctx.div_ceil(block_tokens))?)
 }
 
-/// The KV cache of `n_ctx` positions in the form that was asked for, its size in every other, and what one sequence of it
-/// commits.
+/// The KV cache of `n_ctx` positions, and its size in every format.
 fn report(model: &Model, options: KvOptions, n_ctx: u32, granule: u64) -> Result<Value> {
     let asked = spec(model, options, n_ctx)?;
     asked.validate()?;
@@ -73,115 +69,81 @@ fn groups(spec: &KvSpec) -> Value {
     groups
 }
 
-/// What one sequence commits at one token and at the whole context, in each arrangement.
+/// What a sequence of one token and one of the whole context commit, in blocks and in contiguous buffers.
 fn compared(spec: &KvSpec, block_tokens: u32, granule: u64, n_ctx: u32) -> Vec<Value> {
-    let mut rows = Vec::new();
-    let granules = if granule == LARGE_GRANULE { vec![granule] } else { vec![LARGE_GRANULE, granule] };
-    for granule in granules {
-        for arrangement in [
-            KvArrangement::Blocks(block_tokens),
-            KvArrangement::Blocks(SMALL_BLOCK),
-            KvArrangement::SeqMajorBuffers,
-            KvArrangement::HeadMajorBuffers,
-        ] {
-            let at = |tokens| {
-                let found = commit_geometry(spec, arrangement, granule, tokens, n_ctx);
-                json!({"tokens": tokens, "granules": found.granules, "bytes": found.bytes()})
-            };
-            let (name, block_tokens) = match arrangement {
-                KvArrangement::Blocks(block_tokens) => ("blocks", Some(block_tokens)),
-                KvArrangement::SeqMajorBuffers => ("seq-major buffers", None),
-                KvArrangement::HeadMajorBuffers => ("head-major buffers", None),
-            };
-            rows.push(json!({
-                "arrangement": name,
-                "block_tokens": block_tokens,
-                "granule": granule,
-                "at": [at(1), at(n_ctx)],
-            }));
-        }
-    }
-    rows
+    let arrangements = [
+        ("blocks", Some(block_tokens), KvArrangement::Blocks(block_tokens)),
+        ("blocks", Some(16), KvArrangement::Blocks(16)),
+        ("seq-major buffers", None, KvArrangement::SeqMajorBuffers),
+        ("head-major buffers", None, KvArrangement::HeadMajorBuffers),
+    ];
+    let mut granules = vec![LARGE_GRANULE, granule];
+    granules.dedup();
+    let row = |granule, (name, block_tokens, arrangement): (&str, Option<u32>, KvArrangement)| {
+        let at = [1, n_ctx].map(|tokens| {
+            let found = commit_geometry(spec, arrangement, granule, tokens, n_ctx);
+            json!({"tokens": tokens, "granules": found.granules, "bytes": found.bytes()})
+        });
+        json!({"arrangement": name, "block_tokens": block_tokens, "granule": granule, "at": at})
+    };
+    granules
+        .into_iter()
+        .flat_map(|granule| arrangements.map(|arrangement| row(granule, arrangement)))
+        .collect()
 }
 
 fn table(out: &mut dyn Write, name: &str, report: &Value) -> Result<()> {
+    let number = |key: &str| report[key].as_u64().unwrap_or_default();
     writeln!(
         out,
         "{}: {} a token, {} a block of {}; {} {}",
         output::one_line(name),
-        counted(number(&report["bytes_per_token"]), "byte"),
-        counted(number(&report["bytes_per_block"]), "byte"),
-        counted(number(&report["block_tokens"]), "position"),
-        counted(number(&report["n_ctx"]), "position").with("takes", "take"),
-        bytes(&report["bytes_at_n_ctx"])
+        counted(number("bytes_per_token"), "byte"),
+        counted(number("bytes_per_block"), "byte"),
+        counted(number("block_tokens"), "position"),
+        counted(number("n_ctx"), "position").with("takes", "take"),
+        output::bytes(number("bytes_at_n_ctx"))
     )?;
     writeln!(
         out,
         "arena       {} of addresses for one sequence; memory comes in granules of {}",
-        bytes(&report["reserved_bytes"]),
-        bytes(&report["granule"])
+        output::bytes(number("reserved_bytes")),
+        output::bytes(number("granule"))
     )?;
     for (index, group) in rows(&report["groups"]).enumerate() {
         writeln!(out, "group {index:<5} {}", group_line(group))?;
     }
     for format in rows(&report["formats"]) {
         let name = format["kv_format"].as_str().unwrap_or_default();
-        match format["error"].as_str() {
-            None => writeln!(
-                out,
-                "{name:11} {:>8} bytes a token, {}",
-                format["bytes_per_token"].to_string(),
-                bytes(&format["bytes_at_n_ctx"])
-            )?,
-            Some(error) => writeln!(out, "{name:11} {error}")?,
+        match (format["error"].as_str(), &format["bytes_per_token"], format["bytes_at_n_ctx"].as_u64()) {
+            (None, Value::Number(bytes), Some(all)) => {
+                writeln!(out, "{name:11} {:>8} bytes a token, {}", bytes.to_string(), output::bytes(all))?;
+            }
+            (error, ..) => writeln!(out, "{name:11} {}", error.unwrap_or_default())?,
         }
-    }
-    comparison(out, report)
-}
-
-fn group_line(group: &Value) -> String {
-    let layers = counted(rows(&group["layers"]).count(), "layer");
-    let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
-    let heads = counted(number(&group["kv_heads"]), "head");
-    let heads = match (&group["k_dim"], &group["v_dim"]) {
-        (k_dim, v_dim) if k_dim == v_dim => format!("{heads} of {k_dim}"),
-        (k_dim, v_dim) => format!("{heads} of {k_dim} (K) and {v_dim} (V)"),
-    };
-    let window = group["window"].as_u64().map_or_else(String::new, |window| format!(", window of {window}"));
-    format!(
-        "{layers}, {heads}, K {}, V {}, {}{window}: {} a token",
-        text("k_format"),
-        text("v_format"),
-        text("layout"),
-        counted(number(&group["bytes_per_token"]), "byte")
-    )
-}
-
-/// The arrangements, a line for each.
-fn comparison(out: &mut dyn Write, report: &Value) -> Result<()> {
-    let n_ctx = counted(number(&report["n_ctx"]), "position").to_string();
-    writeln!(out, "\n{:42} {:>22} {n_ctx:>24}", "granules that one sequence commits", "1 position")?;
-    for row in rows(&report["compared"]) {
-        let blocks = row["block_tokens"].as_u64().map_or_else(String::new, |tokens| format!(" of {tokens}"));
-        let name = row["arrangement"].as_str().unwrap_or_default();
-        let name = format!("{name}{blocks}, granule {}", bytes(&row["granule"]));
-        let cell = |index: usize| {
-            let at = &row["at"][index];
-            format!("{} = {}", at["granules"], bytes(&at["bytes"]))
-        };
-        writeln!(out, "{name:42} {:>22} {:>24}", cell(0), cell(1))?;
     }
     Ok(())
 }
 
+fn group_line(group: &Value) -> String {
+    let layers = counted(rows(&group["layers"]).count(), "layer");
+    let text = |key: &str| group[key].as_str().unwrap_or_default();
+    let number = |key: &str| group[key].as_u64().unwrap_or_default();
+    let dims = match (number("k_dim"), number("v_dim")) {
+        (k_dim, v_dim) if k_dim == v_dim => k_dim.to_string(),
+        (k_dim, v_dim) => format!("{k_dim} (K) and {v_dim} (V)"),
+    };
+    let window = group["window"].as_u64().map_or_else(String::new, |window| format!(", window of {window}"));
+    format!(
+        "{layers}, {} of {dims}, K {}, V {}, {}{window}: {} a token",
+        counted(number("kv_heads"), "head"),
+        text("k_format"),
+        text("v_format"),
+        text("layout"),
+        counted(number("bytes_per_token"), "byte")
+    )
+}
+
 fn rows(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
-}
-
-fn bytes(value: &Value) -> String {
-    output::bytes(number(value))
-}
-
-fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
 }

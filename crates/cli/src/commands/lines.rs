@@ -1,39 +1,24 @@
-//! Answering stdin line by line, on all processors and in bounded memory, as soon as the lines are there.
+//! JSON Lines: answers each line of stdin in order, on all processors and in bounded memory.
 //!
-//! A thread reads what is at hand and cuts it into blocks of whole lines. A fixed set of threads answers blocks, and
-//! the caller's thread writes the answers in order; when it has caught up it flushes, so that a program that waits for
-//! an answer before it writes its next line gets one. Each block takes a channel for its answer with it; the queue of
-//! those is short, which bounds what is in memory.
+//! A thread reads blocks of whole lines, whatever is there. The lines of a block are answered by all processors, and
+//! stdout is flushed before the next block is waited for, so that a program that needs an answer before it writes its next
+//! line gets one.
 
 use std::io::{Read, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::Builder;
+use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
+use std::thread::{Builder, scope};
 
-use anyhow::{Error, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::input;
-use crate::json::Fault;
 use crate::output;
 
 /// The most bytes of one line.
 const MOST_LINE_BYTES: usize = 16 << 20;
 /// The most bytes that are read at once; more than a pipe holds.
 const READ_BYTES: usize = 128 << 10;
-/// Blocks that wait for an answer or for being written, for each processor.
+/// Blocks that wait to be answered.
 const BLOCKS: usize = 4;
-
-/// What became of a block: the answers up to the first failure, and the failure.
-type Part = (String, Option<Error>);
-
-/// Some whole lines of stdin, and why there are no more if that is a failure.
-struct Block {
-    /// How many lines were before.
-    before: usize,
-    lines: Vec<u8>,
-    failure: Option<Error>,
-    part: SyncSender<Part>,
-}
 
 /// Writes the answer to each line of stdin that is not blank, in order. `answer` appends one, with its line end.
 ///
@@ -41,139 +26,119 @@ struct Block {
 /// The first failure, after the answers to the lines before it.
 pub(super) fn answer_each(
     out: &mut dyn Write,
-    answer: impl Fn(&str, &mut String) -> Result<()> + Send + Sync + 'static,
+    answer: impl Fn(&str, &mut String) -> Result<()> + Sync,
 ) -> Result<()> {
-    input::say_that_stdin_is_read();
+    input::note_terminal_input();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (to_answer, blocks) = sync_channel(threads * BLOCKS);
-    let (to_write, parts) = sync_channel(threads * BLOCKS);
-    let (blocks, answer) = (Arc::new(Mutex::new(blocks)), Arc::new(answer));
-    for _ in 0..threads {
-        let (blocks, answer) = (Arc::clone(&blocks), Arc::clone(&answer));
-        Builder::new().spawn(move || answer_blocks(&blocks, &*answer)).map_err(output::no_thread)?;
+    let (send, blocks) = sync_channel(BLOCKS);
+    // After a failure nobody waits for this thread: stdin may stay open for ever.
+    Builder::new().spawn(move || read_blocks(&mut std::io::stdin(), &send)).map_err(output::no_thread)?;
+    let mut before = 0;
+    loop {
+        let block = match blocks.try_recv() {
+            Err(TryRecvError::Empty) => {
+                out.flush()?;
+                blocks.recv().ok()
+            }
+            block => block.ok(),
+        };
+        let Some(block) = block else { return Ok(()) };
+        let block: Vec<u8> = block.with_context(|| format!("line {} of stdin", before + 1))?;
+        let lines: Vec<&[u8]> = block.split_inclusive(|&byte| byte == b'\n').collect();
+        for (index, part) in answer_block(&lines, threads, &answer)?.into_iter().enumerate() {
+            let (text, failure) = part;
+            out.write_all(text.as_bytes())?;
+            let first = before + index * lines.len().div_ceil(threads);
+            if let Some((line, error)) = failure {
+                return Err(error.context(format!("line {} of stdin", first + line + 1)));
+            }
+        }
+        before += lines.len();
     }
-    let read = move || read_blocks(&mut std::io::stdin(), &to_answer, &to_write);
-    let reader = Builder::new().spawn(read).map_err(output::no_thread)?;
-    // After a failure nobody waits for the threads: stdin may stay open for ever.
-    write_parts(out, &parts)?;
-    reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    Ok(())
 }
 
-/// Cuts `input` into blocks until it ends, cannot be read, or nobody wants more.
-fn read_blocks(input: &mut impl Read, to_answer: &SyncSender<Block>, to_write: &SyncSender<Receiver<Part>>) {
-    let (mut rest, mut before) = (Vec::new(), 0);
+/// Answers up to the first failure, and the index of the line that failed.
+type Part = (String, Option<(usize, anyhow::Error)>);
+
+/// Answers the lines in equal parts, one for each thread.
+fn answer_block(
+    lines: &[&[u8]],
+    threads: usize,
+    answer: &(impl Fn(&str, &mut String) -> Result<()> + Sync),
+) -> Result<Vec<Part>> {
+    let mut parts = lines.chunks(lines.len().div_ceil(threads).max(1));
+    let first = parts.next().unwrap_or_default();
+    scope(|scope| {
+        let spawn = |part| Builder::new().spawn_scoped(scope, move || answer_part(part, answer));
+        let others = parts.map(spawn).collect::<std::io::Result<Vec<_>>>().map_err(output::no_thread)?;
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Part>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        Ok([answer_part(first, answer)].into_iter().chain(others.into_iter().map(join)).collect())
+    })
+}
+
+fn answer_part(lines: &[&[u8]], answer: &impl Fn(&str, &mut String) -> Result<()>) -> Part {
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let answered = input::utf8(line).and_then(|line| match line.trim() {
+            "" => Ok(()),
+            _ => answer(line.trim_end_matches(['\r', '\n']), &mut text),
+        });
+        if let Err(error) = answered {
+            return (text, Some((index, error)));
+        }
+    }
+    (text, None)
+}
+
+/// Sends blocks of whole lines until the input ends, cannot be read, or nobody wants more.
+fn read_blocks(input: &mut impl Read, send: &SyncSender<Result<Vec<u8>>>) {
+    let mut rest = Vec::new();
     loop {
-        let (lines, failure) = next_lines(input, &mut rest);
-        let count = lines.iter().filter(|&&byte| byte == b'\n').count();
-        let failure = failure.map(|error| error.context(place(before + count + 1)));
-        let last = lines.is_empty() || failure.is_some();
-        let (part, answered) = sync_channel(1);
-        let block = Block { before, lines, failure, part };
-        if to_write.send(answered).is_err() || to_answer.send(block).is_err() || last {
+        let block = next_block(input, &mut rest);
+        let is_last = block.as_ref().map_or(true, Vec::is_empty);
+        if block.as_ref().is_ok_and(Vec::is_empty) || send.send(block).is_err() || is_last {
             return;
         }
-        before += count;
     }
 }
 
-/// All whole lines that are at hand, at least one; the last one may lack its line end, and none are left when the input
-/// has ended. What follows the last line end stays in `rest`.
-fn next_lines(input: &mut impl Read, rest: &mut Vec<u8>) -> (Vec<u8>, Option<Error>) {
+/// The whole lines that are there, at least one; the last one may lack its line end. Empty at the end of the input. What
+/// follows the last line end stays in `rest`.
+fn next_block(input: &mut impl Read, rest: &mut Vec<u8>) -> Result<Vec<u8>> {
     loop {
         let seen = rest.len();
         rest.resize(seen + READ_BYTES, 0);
         let read = input.read(&mut rest[seen..]);
         rest.truncate(seen + read.as_ref().map_or(0, |count| *count));
         match read {
-            Ok(0) => return (std::mem::take(rest), None),
+            Ok(0) => return Ok(std::mem::take(rest)),
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => return (Vec::new(), Some(error.into())),
+            Err(error) => return Err(error.into()),
         }
         if let Some(end) = rest[seen..].iter().rposition(|&byte| byte == b'\n') {
             let after = rest.split_off(seen + end + 1);
-            return (std::mem::replace(rest, after), None);
+            return Ok(std::mem::replace(rest, after));
         }
         if rest.len() > MOST_LINE_BYTES {
-            return (
-                Vec::new(),
-                Some(anyhow!("more than {MOST_LINE_BYTES} bytes; longer lines are not read")),
-            );
+            bail!("more than {MOST_LINE_BYTES} bytes; longer lines are not read");
         }
     }
 }
 
-/// Answers blocks until there are no more.
-fn answer_blocks(blocks: &Mutex<Receiver<Block>>, answer: &impl Fn(&str, &mut String) -> Result<()>) {
-    loop {
-        let next = blocks.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Block { before, lines, failure, part }) = next else { return };
-        let (text, own) = answer_block(before, &lines, answer);
-        // Nobody receives it after a failure.
-        let _ = part.send((text, own.or(failure)));
-    }
-}
-
-fn answer_block(before: usize, lines: &[u8], answer: &impl Fn(&str, &mut String) -> Result<()>) -> Part {
-    let mut text = String::new();
-    for (index, line) in lines.split(|&byte| byte == b'\n').enumerate() {
-        if let Err(error) = answer_line(line, answer, &mut text) {
-            return (text, Some(error.context(place(before + index + 1))));
-        }
-    }
-    (text, None)
-}
-
-fn answer_line(
-    line: &[u8],
-    answer: &impl Fn(&str, &mut String) -> Result<()>,
-    text: &mut String,
-) -> Result<()> {
-    let line = std::str::from_utf8(line)
-        .map_err(|error| anyhow!("not UTF-8 text: byte {} does not fit", error.valid_up_to()))?;
-    if line.trim().is_empty() { Ok(()) } else { answer(line, text) }
-}
-
-/// Writes the answers in order, and flushes whenever the next one is not there yet.
-fn write_parts(out: &mut dyn Write, parts: &Receiver<Receiver<Part>>) -> Result<()> {
-    while let Some(part) = next(out, parts)? {
-        // A thread that ends without an answer has panicked, and has said so.
-        let Some((text, failure)) = next(out, &part)? else { std::panic::resume_unwind(Box::new(())) };
-        out.write_all(text.as_bytes())?;
-        failure.map_or(Ok(()), Err)?;
-    }
-    Ok(())
-}
-
-/// What is received next, if anything is; what was written before is flushed first if it takes a while.
-fn next<T>(out: &mut dyn Write, receiver: &Receiver<T>) -> std::io::Result<Option<T>> {
-    match receiver.try_recv() {
-        Ok(received) => Ok(Some(received)),
-        Err(TryRecvError::Disconnected) => Ok(None),
-        Err(TryRecvError::Empty) => {
-            out.flush()?;
-            Ok(receiver.recv().ok())
-        }
-    }
-}
-
-/// Where in stdin, for messages.
-fn place(line: usize) -> String {
-    format!("line {line} of stdin")
-}
-
-/// Reads a line as an object of JSON.
+/// Reads a line as a JSON object.
 ///
 /// # Errors
 /// It is none, or not what is wanted; the message names the column.
 pub(super) fn object<'l, T: serde::Deserialize<'l>>(line: &'l str, example: &str) -> Result<T> {
     if !line.trim_start().starts_with('{') {
-        return Err(anyhow!("not a JSON object, such as {example}"));
+        bail!("not a JSON object, such as {example}");
     }
     serde_json::from_str(line).map_err(|error| {
-        let fault = Fault::of(line, &error);
-        anyhow!("column {}: {}", fault.column, fault.what)
+        let (text, place) = (error.to_string(), format!(" at line 1 column {}", error.column()));
+        anyhow!("column {}: {}", error.column(), text.strip_suffix(&place).unwrap_or(&text))
     })
 }
 
@@ -195,32 +160,39 @@ mod tests {
         }
     }
 
-    fn all(pieces: &[&[u8]]) -> Vec<String> {
-        let (mut input, mut rest, mut found) =
-            (Pieces(pieces.iter().map(|piece| piece.to_vec()).collect()), Vec::new(), Vec::new());
-        loop {
-            let (lines, failure) = next_lines(&mut input, &mut rest);
-            assert!(failure.is_none(), "{failure:?}");
-            if lines.is_empty() {
-                return found;
-            }
-            found.push(String::from_utf8(lines).unwrap());
-        }
-    }
-
     #[test]
-    fn lines_come_as_soon_as_they_are_whole() {
-        assert_eq!(all(&[b"a\nb\nc", b"d\n", b"\n"]), ["a\nb\n", "cd\n", "\n"]);
-        assert_eq!(all(&[b"a", b"b", b"c"]), ["abc"]);
-        assert_eq!(all(&[]), [""; 0]);
+    fn blocks_are_of_whole_lines() {
+        let blocks = |pieces: &[&[u8]]| {
+            let mut input = Pieces(pieces.iter().map(|piece| piece.to_vec()).collect());
+            let (send, blocks) = sync_channel(9);
+            read_blocks(&mut input, &send);
+            drop(send);
+            blocks.iter().map(|block| String::from_utf8(block.unwrap()).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(blocks(&[b"a\nb\nc", b"d\n", b"\n"]), ["a\nb\n", "cd\n", "\n"]);
+        assert_eq!(blocks(&[b"a", b"b", b"c"]), ["abc"]);
+        assert_eq!(blocks(&[]), [""; 0]);
     }
 
     #[test]
     fn a_line_without_end_is_refused_before_it_fills_memory() {
         let pieces = vec![vec![b'x'; READ_BYTES]; MOST_LINE_BYTES / READ_BYTES + 9];
-        let (mut input, mut rest) = (Pieces(pieces), Vec::new());
-        let (lines, failure) = next_lines(&mut input, &mut rest);
-        assert!(lines.is_empty() && failure.unwrap().to_string().contains("16777216 bytes"));
+        let mut input = Pieces(pieces);
+        assert!(next_block(&mut input, &mut Vec::new()).unwrap_err().to_string().contains("16777216 bytes"));
         assert_eq!(input.0.len(), 8);
+    }
+
+    #[test]
+    fn answers_keep_their_order_up_to_the_first_failure() {
+        let numbers: Vec<String> = (0..10).map(|number| format!("{number}\n")).collect();
+        let lines: Vec<&[u8]> = numbers.iter().map(|line| line.as_bytes()).collect();
+        let answer = |line: &str, text: &mut String| match line {
+            "7" => Err(anyhow!("seven")),
+            _ => Ok(text.push_str(line)),
+        };
+        let parts = answer_block(&lines, 3, &answer).unwrap();
+        let texts: Vec<&str> = parts.iter().map(|(text, _)| text.as_str()).collect();
+        assert_eq!(texts, ["0123", "456", "89"]);
+        assert!(parts[1].1.as_ref().is_some_and(|(line, _)| *line == 3));
     }
 }

@@ -12,17 +12,16 @@ use serde_json::{Value, json};
 
 use super::show::reason;
 use crate::args::{ListArgs, PullArgs, RmArgs};
-use crate::{catalog, loading, output};
+use crate::{loading, output};
 
 /// Files of a model that are named one by one.
 const NAMES_SHOWN: usize = 4;
 
-/// Brings a model into the cache.
 pub(super) fn pull(args: &PullArgs) -> Result<()> {
     let cache = loading::cache()?;
     let target = minfer_hub::pull_target(&args.name, &cache)?;
     if let PullTarget::Catalog(entry) = target
-        && let Some(reason) = catalog::not_run(entry.name)
+        && let Some(reason) = loading::not_run(entry.name)
     {
         output::note(&format!("warning: this build does not run {}: {reason}", entry.name));
     }
@@ -32,7 +31,6 @@ pub(super) fn pull(args: &PullArgs) -> Result<()> {
     Ok(())
 }
 
-/// Lists what is in the cache, then what can be pulled by name.
 pub(super) fn list(args: &ListArgs) -> Result<()> {
     let listing = listing(&loading::cache()?)?;
     if args.json {
@@ -48,12 +46,12 @@ pub(super) fn list(args: &ListArgs) -> Result<()> {
     })
 }
 
-/// Models that are there, pulls that were interrupted, and models that can be pulled.
+/// Models in the cache, interrupted pulls, and models that can be pulled.
 fn listing(cache: &CacheDir) -> Result<Value> {
     let models = minfer_hub::list(cache)?;
     let missing = CATALOG.iter().filter(|entry| models.iter().all(|model| model.file != entry.file));
     let available: Vec<_> = missing
-        .map(|entry| json!({"name": entry.name, "bytes": entry.bytes, "not_run": catalog::not_run(entry.name)}))
+        .map(|entry| json!({"name": entry.name, "bytes": entry.bytes, "not_run": loading::not_run(entry.name)}))
         .collect();
     let unfinished: Vec<_> = minfer_hub::list_partials(cache)?
         .into_iter()
@@ -85,7 +83,7 @@ fn listing(cache: &CacheDir) -> Result<Value> {
     }))
 }
 
-/// Why a file of the catalogue is not used: its size is another one.
+/// Why a catalogue file is not used: its size is wrong.
 fn damage(model: &CachedModel) -> Option<String> {
     let entry = minfer_hub::find_in_catalog(model.catalog?)?;
     let differs = model.bytes != entry.bytes;
@@ -99,8 +97,7 @@ fn damage(model: &CachedModel) -> Option<String> {
     })
 }
 
-/// Why this build does not run a file, else why the system did not let it be read, which tells nothing about the file. Only the
-/// header is read.
+/// Why this build does not run a file, or why the file could not be read. Only the header is read.
 fn faults(path: &Path) -> (Option<String>, Option<String>) {
     let read = |file: ModelFile| file.model(&ModelOptions::default());
     let Err(error) = ModelFile::open(path).and_then(read) else { return (None, None) };
@@ -129,7 +126,6 @@ fn line(group: &str, row: &Value) -> String {
     output::one_line(&format!("{name:24} {bytes:>12}  {rest}{}", mark.unwrap_or_default()))
 }
 
-/// Removes a model from the cache.
 pub(super) fn remove(args: &RmArgs) -> Result<()> {
     let removed = minfer_hub::remove(&args.name, &loading::cache()?)?;
     let bytes = output::bytes(removed.bytes);

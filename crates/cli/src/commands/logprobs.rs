@@ -7,8 +7,8 @@ use minfer::engine::event::PromptRow;
 use minfer::tensor::counted;
 use minfer::{ContextLength, LoadOptions};
 
-use super::facts::Facts;
 use super::room::Wanted;
+use super::run_stats::RunStats;
 use super::{input, scores};
 use crate::args::LogprobsArgs;
 use crate::{loading, output};
@@ -26,12 +26,12 @@ pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
     let options = options(args, ids.len())?;
     let (machine, loaded) = loading::load(found, &args.context, &options)?;
     wanted.check(&loaded, &args.context)?;
-    let facts = Facts::new(&machine, &loaded);
+    let stats = RunStats::new(&machine, &loaded);
     let engine = loaded.into_engine()?;
     input::check_ids(&ids, engine.vocab())?;
     output::answer(|out| scores::score(&engine, ids, args.top, |row| Ok(write_row(out, &row)?)))?;
     if args.facts {
-        output::note(&facts.line(&engine.stats()).to_string());
+        output::note(&stats.line(&engine.stats()).to_string());
     }
     Ok(())
 }

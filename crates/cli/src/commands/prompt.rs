@@ -1,4 +1,4 @@
-//! What `run` and `chat` share: from flags to a loaded model and a request.
+//! From flags to a loaded model and a request, for `run` and `chat`.
 
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{ContextShift, Request};
@@ -14,7 +14,7 @@ use crate::args::AnswerArgs;
 use crate::loading::Found;
 use crate::{loading, output};
 
-/// Opens and loads, with the chat template that was given.
+/// Loads a model with the chat template that flags give.
 pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)> {
     let options = LoadOptions {
         chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
@@ -35,12 +35,12 @@ pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)>
         let longer = Longer::of(&loaded, args).clause(2);
         bail!("the context of {} leaves no room for an answer{longer}", counted(loaded.n_ctx, "position"));
     }
-    say_of_unknown_variables(args, &loaded);
+    note_unknown_variables(args, &loaded);
     Ok((machine, loaded))
 }
 
-/// Names variables that the chat template has no use for: it does not so much as spell them.
-fn say_of_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
+/// Notes variables that the chat template does not mention.
+fn note_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
     let Some(source) = loaded.template.as_ref().map(ChatTemplate::source) else { return };
     let given = args.chat_template_kwargs.iter().flat_map(|variables| variables.keys());
     for name in given.filter(|name| !source.contains(name.as_str())) {
@@ -50,18 +50,18 @@ fn say_of_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
     }
 }
 
-/// Refuses to go on where the file's own template cannot be used.
+/// Fails where the file's own template cannot be used.
 pub(super) fn check_template(loaded: &Loaded) -> Result<()> {
     match &loaded.template_fault {
         Some(fault @ TemplateError::NoThread(_)) => {
-            bail!("{fault}{}, and `minfer run --raw` needs none", output::THREAD_ADVICE)
+            bail!("{fault}{}, and `minfer run --raw` needs none", output::THREAD_SUGGESTION)
         }
         Some(fault) => bail!("{fault}; --chat-template gives another, and `minfer run --raw` needs none"),
         None => Ok(()),
     }
 }
 
-/// A template is the text itself where it has Jinja markup, else a file where there is one, else a name.
+/// A value with Jinja markup is the template itself; otherwise it is a file if there is one, else a name.
 fn template_choice(given: &str) -> Result<TemplateChoice> {
     if given.contains("{{") || given.contains("{%") {
         return Ok(TemplateChoice::Source(given.to_owned()));
@@ -69,14 +69,15 @@ fn template_choice(given: &str) -> Result<TemplateChoice> {
     if !std::path::Path::new(given).exists() {
         return Ok(TemplateChoice::Name(given.to_owned()));
     }
-    let source = input::file_text(given.as_ref()).context("--chat-template")?;
+    let text = input::file_text(given.as_ref()).context("--chat-template")?;
+    let source = input::without_mark(&text).to_owned();
     if source.trim().is_empty() {
         bail!("--chat-template: {given} is empty; --raw does without a template");
     }
     Ok(TemplateChoice::Source(source))
 }
 
-/// A conversation as ids, up to where the answer begins.
+/// The ids of a conversation, with the beginning of the answer.
 pub(super) fn chat_ids(
     args: &AnswerArgs,
     tokenizer: &Tokenizer,
@@ -95,16 +96,16 @@ pub(super) fn chat_ids(
     })?;
     if ids.is_empty() {
         bail!(
-            "the chat template makes nothing of the conversation; --chat-template gives another, --raw does without"
+            "the chat template makes nothing of the conversation; --chat-template gives another, --raw needs none"
         );
     }
     Ok(ids)
 }
 
-/// What is asked of the engine for a prompt of ids.
+/// The request for a prompt.
 pub(super) fn request(args: &AnswerArgs, ids: Vec<u32>, keep: u32) -> Request {
     Request {
-        // -1 asks for no bound, which is not the same as asking for nothing.
+        // -1 is no bound; without the flag the engine has a default.
         max_tokens: args.n_predict.map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)),
         sampling: args.sampling.params(),
         seed: args.sampling.seed(),
@@ -115,7 +116,7 @@ pub(super) fn request(args: &AnswerArgs, ids: Vec<u32>, keep: u32) -> Request {
     }
 }
 
-/// The tokens that a context shift keeps, where there may be one: as many as were asked for, else `own`.
+/// The number of first tokens that a context shift keeps: that of `--keep`, or `own` for -1.
 pub(super) fn keep(args: &AnswerArgs, own: impl FnOnce() -> u32) -> u32 {
     if !args.context_shift {
         return 0;
@@ -123,8 +124,8 @@ pub(super) fn keep(args: &AnswerArgs, own: impl FnOnce() -> u32) -> u32 {
     u32::try_from(args.keep).unwrap_or_else(|_| own())
 }
 
-/// How many of a conversation's first tokens are the system message with what stands around it; where there is none, the token
-/// that begins every text.
+/// The number of first tokens that are the system message and its markup, or without one the tokens that begin every
+/// text.
 pub(super) fn system_tokens(
     args: &AnswerArgs,
     tokenizer: &Tokenizer,
@@ -139,19 +140,19 @@ pub(super) fn system_tokens(
         variables: args.chat_template_kwargs.clone().unwrap_or_default(),
         ..RenderInput::default()
     };
-    // A template may refuse a conversation of nothing but a system message.
+    // A template may refuse a conversation without a user message.
     let Ok(alone) = encode_chat(tokenizer, template, &input) else { return beginning(tokenizer) };
     let equal = alone.iter().zip(ids).take_while(|(a, b)| a == b).count() as u32;
     equal.max(beginning(tokenizer))
 }
 
-/// Tokens that stand before every text.
+/// The number of tokens that begin every text, such as BOS.
 pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
     let none = tokenizer.encode("", EncodeOptions { add_special: true, parse_special: false });
     none.map_or(0, |ids| ids.len() as u32)
 }
 
-/// Refuses a text that cannot fit before time is spent on its tokens. Templates may take off white space at its ends.
+/// Fails before tokenization where a text cannot fit the context. Templates may trim white space at its ends.
 pub(super) fn check_length(tokenizer: &Tokenizer, context: &Longer, what: &str, text: &str) -> Result<()> {
     let (fewest, bytes) = (tokenizer.fewest_ids(text.trim().len()), text.len());
     if fewest > context.n_ctx as usize {

@@ -1,4 +1,4 @@
-//! Refusing what the context has no room for, in the words of the flags that ask for it.
+//! Errors about a context that is too short, with the flags that need less of it or give more.
 
 use anyhow::{Error, Result, bail};
 use minfer::engine::{EngineError, SubmitError};
@@ -6,7 +6,8 @@ use minfer::tensor::counted;
 use minfer::{Loaded, Stretch};
 
 use crate::args::{AnswerArgs, ContextArgs};
-use crate::{loading, refusal};
+use crate::loading::{self, Bound};
+use crate::wording;
 
 /// Something that was asked for, and the context that it needs.
 pub(super) struct Wanted {
@@ -19,43 +20,37 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Refuses what a context that was asked for has no room for. Nothing needs to be loaded for that.
+    /// Refuses what does not fit the context that flags ask for. Nothing needs to be loaded for that.
     pub(super) fn check_asked(&self, context: &ContextArgs) -> Result<()> {
-        let asked = context.n_ctx as usize;
-        if asked == 0 || self.tokens <= asked {
-            return Ok(());
+        match context.n_ctx {
+            0 => Ok(()),
+            n_ctx => self.fits(n_ctx, "-c gives", "a larger -c"),
         }
-        bail!("{}, and -c gives {asked}: give a larger -c, or {}", self.needs(), self.less)
     }
 
-    /// Refuses what the context of a loaded model has no room for.
+    /// Refuses what does not fit the context of a loaded model.
     pub(super) fn check(&self, loaded: &Loaded, context: &ContextArgs) -> Result<()> {
-        let n_ctx = loaded.n_ctx;
-        if self.tokens <= n_ctx as usize {
+        if let Some(bound) = loaded.context_bound {
+            let Bound { allows, more } = Bound::of(loaded, bound, loading::kv_options(context));
+            return self.fits(loaded.n_ctx, allows, &more);
+        }
+        let longer = match loaded.stretch {
+            Stretch::Never => "",
+            Stretch::Scaling => "a longer context (--rope-scaling, --rope-scale)",
+            Stretch::Scale => "a longer context (a larger --rope-scale)",
+            Stretch::FreqScale => "a longer context (a smaller --rope-freq-scale)",
+        };
+        self.fits(loaded.n_ctx, "the model's has", longer)
+    }
+
+    fn fits(&self, n_ctx: u32, has: &str, more: &str) -> Result<()> {
+        let Wanted { what, tokens, less } = self;
+        if *tokens <= n_ctx as usize {
             return Ok(());
         }
-        let (has, mut more) = match loaded.context_bound {
-            Some(bound) => loading::what_bounds(loaded, bound, loading::kv_options(context)),
-            None => ("the model's has", longer(loaded.stretch)),
-        };
-        more.insert(0, self.less.to_owned());
-        bail!("{}, and {has} {n_ctx}: give {}", self.needs(), more.join(", or "))
+        let more = if more.is_empty() { String::new() } else { format!(", or {more}") };
+        bail!("{what} needs a context of {}, and {has} {n_ctx}: give {less}{more}", counted(*tokens, "token"))
     }
-
-    fn needs(&self) -> String {
-        format!("{} needs a context of {}", self.what, counted(self.tokens, "token"))
-    }
-}
-
-/// How a model's context becomes longer, where it can.
-fn longer(stretch: Stretch) -> Vec<String> {
-    let flags = match stretch {
-        Stretch::Never => return Vec::new(),
-        Stretch::Scaling => "--rope-scaling, --rope-scale",
-        Stretch::Scale => "a larger --rope-scale",
-        Stretch::FreqScale => "a smaller --rope-freq-scale",
-    };
-    vec![format!("a longer context ({flags})")]
 }
 
 /// What gives a loaded model a longer context; known also when an engine has taken the model.
@@ -64,8 +59,8 @@ pub(super) struct Longer {
     pub(super) n_ctx: u32,
     longest: u32,
     stretch: Stretch,
-    /// What allows no more of them than there are, and what gives more.
-    bound: Option<(&'static str, Vec<String>)>,
+    /// What allows no more of them than there are.
+    bound: Option<Bound>,
     /// Whether the oldest is forgotten where room runs out.
     shifts: bool,
 }
@@ -77,7 +72,7 @@ impl Longer {
             n_ctx: loaded.n_ctx,
             longest: loaded.longest_n_ctx,
             stretch: loaded.stretch,
-            bound: loaded.context_bound.map(|bound| loading::what_bounds(loaded, bound, kv)),
+            bound: loaded.context_bound.map(|bound| Bound::of(loaded, bound, kv)),
             shifts: args.context_shift,
         }
     }
@@ -87,8 +82,8 @@ impl Longer {
         if needed <= self.longest as usize {
             return match &self.bound {
                 None => "; -c gives a larger one".to_owned(),
-                Some((allows, more)) if more.is_empty() => format!("; {allows} no more"),
-                Some((allows, more)) => format!("; {allows} no more, {} gives more", more.join(" or ")),
+                Some(Bound { allows, more }) if more.is_empty() => format!("; {allows} no more"),
+                Some(Bound { allows, more }) => format!("; {allows} no more, {more} gives more"),
             };
         }
         let most = self.longest;
@@ -109,23 +104,23 @@ impl Longer {
     }
 
     /// A failure with what helps where it is one of room.
-    pub(super) fn advise(&self, error: Error) -> Error {
-        match self.advice(&error) {
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match self.explained(&error) {
             None => error,
-            Some((text, advice)) => error.context(text + &advice),
+            Some(text) => error.context(text),
         }
     }
 
-    fn advice(&self, error: &Error) -> Option<(String, String)> {
+    fn explained(&self, error: &Error) -> Option<String> {
         if let Some(error @ SubmitError::ExceedsContext { n_prompt_tokens, .. }) = error.downcast_ref() {
-            return Some((refusal::text(error), self.clause(n_prompt_tokens + 1)));
+            return Some(wording::text(error) + &self.clause(n_prompt_tokens + 1));
         }
         let error = error.downcast_ref()?;
         let EngineError::ExceedsContext { n_prompt_tokens, n_new_tokens, n_ctx } = error else { return None };
-        let mut advice = self.clause(n_prompt_tokens + 1);
+        let mut text = wording::text(error) + &self.clause(n_prompt_tokens + 1);
         if n_new_tokens < n_ctx && !self.shifts {
-            advice += "; --context-shift forgets the oldest part of a conversation instead";
+            text += "; --context-shift forgets the oldest part of a conversation instead";
         }
-        Some((refusal::text(error), advice))
+        Some(text)
     }
 }

@@ -11,8 +11,8 @@ use minfer::{Loaded, Machine};
 use serde_json::json;
 
 use super::answer::{self, Answer};
-use super::facts::Facts;
 use super::room::Longer;
+use super::run_stats::RunStats;
 use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};
 use crate::args::{AnswerArgs, RunArgs};
@@ -26,7 +26,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let found = loading::find(&args.model)?;
     let text = text(args)?;
     let (machine, loaded) = prompt::load(&args.answer, found)?;
-    let facts = Facts::new(&machine, &loaded);
+    let stats = RunStats::new(&machine, &loaded);
     let longer = Longer::of(&loaded, &args.answer);
     let (ids, keep) = ids(args, &loaded, &longer, &text)?;
     introduce(args, &machine, &loaded);
@@ -34,15 +34,15 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let session = file.as_mut().map(|file| open_session(&engine, file)).transpose()?;
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
     let mut interrupts = Interrupts::listen().map_err(output::no_signals)?;
-    let (id, events) = engine.submit(request).map_err(|error| longer.advise(error.into()))?;
+    let (id, events) = engine.submit(request).map_err(|error| longer.explain(error.into()))?;
     let leave = || {
         let overdue = interrupts.overdue(|| cancel(&engine, id, session.is_some()));
-        // Rows that are to be saved are worth waiting for.
+        // With a session file the rows are saved, so wait for the engine.
         overdue && session.is_none()
     };
     let answer = Answer::read(&events, !args.json, leave)
-        .map_err(|error| longer.advise(error))
-        .and_then(|answer| finish(args, &engine, &facts, &answer).map(|()| answer));
+        .map_err(|error| longer.explain(error))
+        .and_then(|answer| finish(args, &engine, &stats, &answer).map(|()| answer));
     if answer.is_err() {
         engine.cancel(id);
     }
@@ -51,7 +51,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         save(&engine, session, file, answer.is_ok())?;
     }
     match (&answer?.finished, interrupts.code()) {
-        // Without a conversation the engine may still be deep in a forward, and nobody waits for that.
+        // The engine may still be in a long forward pass; exiting does not wait for it.
         (None, Some(code)) => std::process::exit(code.into()),
         _ => Ok(ExitCode::SUCCESS),
     }
@@ -65,7 +65,7 @@ fn cancel(engine: &Engine, id: RequestId, is_saved: bool) {
     }
 }
 
-/// Saves the conversation, whatever ended the answer. One that failed before anything was computed is not worth a file.
+/// Saves the conversation, also after a failure or an interrupt, unless nothing was computed.
 fn save(engine: &Engine, session: SessionId, file: &mut SessionFile, went_well: bool) -> Result<()> {
     let rows = engine.session(session).map_or(0, |known| known.rows);
     if went_well || rows > 0 {
@@ -74,7 +74,7 @@ fn save(engine: &Engine, session: SessionId, file: &mut SessionFile, went_well: 
     Ok(())
 }
 
-/// The conversation in a file, or a new one where there is none yet.
+/// The conversation in the file, or a new one without a file.
 fn open_session(engine: &Engine, file: &mut SessionFile) -> Result<SessionId> {
     let Some((session, host)) = file.open(engine)? else { return Ok(engine.open_session()?) };
     match host["by"].as_str() {
@@ -88,13 +88,14 @@ fn open_session(engine: &Engine, file: &mut SessionFile) -> Result<SessionId> {
 
 /// The prompt from the argument, a file or stdin.
 fn text(args: &RunArgs) -> Result<String> {
-    let text = match (&args.prompt, &args.file) {
-        (Some(text), _) => text.clone(),
-        (None, Some(file)) => input::file_text(file)?,
-        (None, None) if std::io::stdin().is_terminal() => {
+    let text = match (&args.prompt, &args.file, &args.binary_file) {
+        (Some(text), ..) => text.clone(),
+        (_, Some(file), _) => input::prompt(&input::file_text(file)?).to_owned(),
+        (_, _, Some(file)) => input::file_text(file)?,
+        _ if std::io::stdin().is_terminal() => {
             bail!("no prompt: give one as an argument, with -f FILE, or on stdin")
         }
-        (None, None) => input::stdin_text()?,
+        _ => input::prompt(&input::stdin_text()?).to_owned(),
     };
     if text.is_empty() {
         bail!("the prompt is empty");
@@ -102,7 +103,7 @@ fn text(args: &RunArgs) -> Result<String> {
     Ok(text)
 }
 
-/// The prompt as ids: through the chat template, or as it is. With the tokens that a context shift keeps.
+/// The ids of the prompt, through the chat template or with `--raw` without it, and the number that a context shift keeps.
 fn ids(args: &RunArgs, loaded: &Loaded, longer: &Longer, text: &str) -> Result<(Vec<u32>, u32)> {
     let answer = &args.answer;
     prompt::check_length(&loaded.tokenizer, longer, "prompt", text)?;
@@ -151,7 +152,7 @@ fn introduce(args: &RunArgs, machine: &Machine, loaded: &Loaded) {
     }
 }
 
-fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Result<()> {
+fn finish(args: &RunArgs, engine: &Engine, stats: &RunStats, answer: &Answer) -> Result<()> {
     if let Some(finished) = &answer.finished {
         if args.json {
             output::line(&answer::report(answer, finished))?;
@@ -162,7 +163,7 @@ fn finish(args: &RunArgs, engine: &Engine, facts: &Facts, answer: &Answer) -> Re
         output::note("interrupted");
     }
     if args.answer.facts {
-        let mut line = facts.line(&engine.stats());
+        let mut line = stats.line(&engine.stats());
         line["removed_tokens"] = json!(answer.finished.as_ref().map(|finished| finished.usage.removed));
         output::note(&line.to_string());
     }

@@ -1,4 +1,4 @@
-//! Feeding ids and reading the model's predictions at every position.
+//! Logprobs of a prompt: ids are fed, the prediction at every position is read.
 
 use anyhow::{Result, bail};
 use minfer::engine::event::PromptRow;

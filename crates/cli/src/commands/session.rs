@@ -1,4 +1,4 @@
-//! The file of a conversation, of which no turn is lost silently.
+//! Session files: a conversation with its KV rows. No turn is lost silently.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -9,39 +9,39 @@ use minfer::engine::kv::session::{SessionError, check_target};
 use minfer::engine::{Engine, SessionId};
 use serde_json::Value;
 
-use crate::{output, refusal};
+use crate::{output, wording};
 
-/// How long another process that saves into the same folder is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The most names beside a file that are tried.
+/// How long to wait for another process that saves into the same folder.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Numbered names that are tried beside a file.
 const NAMES: u32 = 1000;
 
-/// The flag that names a file, as messages begin with it.
+/// The flag in front of the name of a file, in messages.
 pub(super) const FLAG: &str = "--session ";
 
-/// A file that a conversation goes on from and is saved to.
+/// The file that a conversation is loaded from and saved to.
 pub(super) struct SessionFile {
     path: PathBuf,
-    /// How it was named: the flag with a space, or nothing.
+    /// [`FLAG`], or empty where the name was typed in a chat.
     flag: &'static str,
-    /// What had the name when it was last read or written here.
+    /// The version that was last read or written.
     seen: Option<Stamp>,
 }
 
-/// Whether what another process has written meanwhile leaves a place for this conversation.
+/// What to do where another process has written the file meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meanwhile {
-    /// It goes to another file beside that one.
+    /// Save to another file beside it.
     Beside,
-    /// It is not saved: rows that can be computed again are not worth another file.
+    /// Do not save: the rows can be computed again.
     Dropped,
 }
 
 impl SessionFile {
-    /// Finds out before a model loads what would come to light only when the conversation is saved.
+    /// Checks before a model is loaded whether the conversation can be saved.
     ///
     /// # Errors
-    /// The name is one of something else than a session file, or the folder takes no files.
+    /// The name is that of something else than a session file, or the folder is not writable.
     pub(super) fn new(path: &Path, flag: &'static str) -> Result<SessionFile> {
         check_target(path).map_err(|error| match error {
             error @ (SessionError::Io { .. } | SessionError::NoFolder(_)) => not_saved(path, &error),
@@ -50,23 +50,22 @@ impl SessionFile {
         Ok(SessionFile { path: path.to_owned(), flag, seen: None })
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether a path leads to it.
+    /// Whether a path names this file.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         path == self.path || real(path).is_some_and(|path| real(&self.path) == Some(path))
     }
 
-    /// The conversation in it with what was saved beside it; `None` where there is no such file yet.
+    /// The conversation and the host state in the file; `None` without a file.
     pub(super) fn open(&mut self, engine: &Engine) -> Result<Option<(SessionId, Value)>> {
         self.seen = Stamp::of(&self.path);
         self.seen.as_ref().map(|_| open(engine, self.flag, &self.path)).transpose()
     }
 
-    /// Saves a conversation; returns the file's length. A file that another process has changed meanwhile stays as it is.
+    /// Saves a conversation; returns the file's length. A file that another process has changed is not overwritten.
     pub(super) fn save(
         &mut self,
         engine: &Engine,
@@ -74,14 +73,12 @@ impl SessionFile {
         host: &Value,
         meanwhile: Meanwhile,
     ) -> Result<u64> {
-        let _turn = take_turn(&self.path);
+        let _lock = lock_folder(&self.path);
         let now = Stamp::of(&self.path);
         if now.is_some() && now != self.seen {
             let path = self.path.display().to_string();
             if meanwhile == Meanwhile::Dropped {
-                output::note(&format!(
-                    "note: {path} was changed by another process meanwhile and is left as it is"
-                ));
+                output::note(&format!("note: {path} was changed by another process and is left as it is"));
                 return Ok(0);
             }
             self.path = name_beside(&self.path)?;
@@ -96,13 +93,13 @@ impl SessionFile {
     }
 }
 
-/// Where a path leads to, whether or not there is a file yet.
+/// The canonical path, also of a file that does not exist yet.
 fn real(path: &Path) -> Option<PathBuf> {
     let folder = || path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     path.canonicalize().ok().or_else(|| Some(folder().canonicalize().ok()?.join(path.file_name()?)))
 }
 
-/// The conversation in a file with what was saved beside it. `flag` is how the file was named.
+/// The conversation and the host state in a file.
 pub(super) fn open(engine: &Engine, flag: &str, path: &Path) -> Result<(SessionId, Value)> {
     let (session, host) = engine.load_session(path).map_err(|error| not_used(flag, path, &error))?;
     let host = serde_json::from_slice(&host).map_err(|_| {
@@ -119,21 +116,21 @@ pub(super) fn save(engine: &Engine, session: SessionId, path: &Path, host: &Valu
 }
 
 fn not_saved(path: &Path, error: &SessionError) -> Error {
-    anyhow!("the conversation cannot be saved to {}: {}", path.display(), refusal::text(error))
+    anyhow!("the conversation cannot be saved to {}: {}", path.display(), wording::text(error))
 }
 
 fn not_used(flag: &str, path: &Path, error: &SessionError) -> Error {
-    let advice = match error {
+    let next = match error {
         SessionError::Model | SessionError::Template | SessionError::Format { .. } | SessionError::Shape => {
             "; it is left as it is, name another file"
         }
         SessionError::Folder => "; name a file in it",
         _ => "; it is left as it is",
     };
-    anyhow!("{flag}{} cannot be used: {}{advice}", path.display(), refusal::text(error))
+    anyhow!("{flag}{} cannot be used: {}{next}", path.display(), wording::text(error))
 }
 
-/// What tells one version of a file from the next. Each is written anew and gets the name when it is whole.
+/// A version of a file. Each version is a new file that is renamed when it is complete.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     length: u64,
@@ -142,7 +139,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Of what has a name now; `None` where nothing has.
+    /// Of the file with this name; `None` without a file.
     fn of(path: &Path) -> Option<Stamp> {
         let metadata = path.metadata().ok()?;
         Some(Stamp {
@@ -164,13 +161,13 @@ fn identity(_metadata: &Metadata) -> (u64, u64) {
     (0, 0)
 }
 
-/// Keeps others that save into the folder of `path` waiting. A folder that cannot be locked is no reason not to save.
-fn take_turn(path: &Path) -> Option<File> {
+/// Locks the folder of `path` against other processes that save into it. Saving goes on where that fails.
+fn lock_folder(path: &Path) -> Option<File> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (folder, start) = (File::open(folder).ok()?, Instant::now());
     while let Err(std::fs::TryLockError::WouldBlock) = folder.try_lock() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > LOCK_WAIT {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -178,7 +175,7 @@ fn take_turn(path: &Path) -> Option<File> {
     Some(folder)
 }
 
-/// A name like that of a file, which nothing has.
+/// The first free name `FILE.2`, `FILE.3`, ...
 fn name_beside(path: &Path) -> Result<PathBuf> {
     let named = |number: u32| {
         let mut name = path.as_os_str().to_owned();

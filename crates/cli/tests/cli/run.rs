@@ -54,6 +54,54 @@ fn a_beginning_that_is_typed_is_not_added_again() {
     assert_eq!(["the", "<|bos|>the", "<|bos|><|bos|>the"].map(tokens), [Some(2), Some(2), Some(3)]);
 }
 
+/// A prompt has the same tokens whichever way it comes, with and without the line end that editors add.
+#[test]
+fn a_last_line_end_and_a_mark_are_no_part_of_a_prompt() {
+    let place = Place::with(Family::Llama);
+    let run =
+        |words: &[&str]| place.minfer(&[&["run", "tiny.gguf", "--raw", "-n", "0", "--json"], words].concat());
+    let tokens = |run: crate::place::Run| run.json()["usage"]["prompt_tokens"].as_u64().expect("a number");
+    let alone = tokens(run(&["one there"]));
+    for text in ["one there", "one there\n", "one there\r\n", "\u{feff}one there\n"] {
+        place.write("prompt.txt", text);
+        assert_eq!(tokens(run(&["-f", "prompt.txt"])), alone, "{text:?}");
+        assert_eq!(tokens(run(&[]).stdin(text)), alone, "{text:?}");
+    }
+    assert_eq!(tokens(run(&[]).stdin("one there\n\n")), alone + 1, "one of two");
+    place.write("prompt.txt", "one there\n");
+    assert_eq!(tokens(run(&["--binary-file", "prompt.txt"])), alone + 1);
+    assert_eq!(tokens(run(&["-bf", "-"]).stdin("one there\n")), alone + 1);
+    place.write("chat.jinja", format!("\u{feff}{TEMPLATE}"));
+    let chat = |template: &str| {
+        let words = ["run", "tiny.gguf", "the", "-n", "0", "--json", "--chat-template", template];
+        tokens(place.minfer(&words))
+    };
+    assert_eq!(chat("chat.jinja"), chat(TEMPLATE));
+}
+
+/// A path that is not UTF-8 names a model as any other path does.
+#[cfg(unix)]
+#[test]
+fn a_models_path_need_not_be_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let place = Place::with(Family::Llama);
+    let name = OsStr::from_bytes(b"caf\xe9.gguf");
+    std::fs::copy(place.path("tiny.gguf"), place.path("").join(name)).expect("copied");
+    for words in [&["show"][..], &["doctor"], &["run"], &[]] {
+        let mut run = place.minfer(words);
+        run.command.arg(name);
+        if words != ["show"] && words != ["doctor"] {
+            run.command.args(["the", "--raw", "-n", "1"]);
+        }
+        run.stdout();
+    }
+    let mut run = place.minfer(&["show"]);
+    run.command.arg(OsStr::from_bytes(b"none\xe9.gguf"));
+    has(&run.failure(), &["no such file: none"]);
+}
+
 /// Prompts and templates are read to their end wherever they come from; a model is not, and says so without waiting.
 #[cfg(target_os = "linux")]
 #[test]

@@ -33,6 +33,8 @@ pub(crate) const NAME: &str = "cpu";
 pub struct CpuBackend {
     isa: Isa,
     pool: Arc<Pool>,
+    /// Threads that [`Backend::workspace_bytes`] is for.
+    sized_for: usize,
 }
 
 impl CpuBackend {
@@ -42,7 +44,14 @@ impl CpuBackend {
     /// The processor lacks the instruction set; [`Isa::choose`] never gives such a one.
     pub fn new(isa: Isa, pool: Arc<Pool>) -> CpuBackend {
         assert!(isa.is_available(), "this processor has no {isa}");
-        CpuBackend { isa, pool }
+        let sized_for = pool.threads();
+        CpuBackend { isa, pool, sized_for }
+    }
+
+    /// The same backend, whose sizes are those of a pool of `threads`. For estimates: what it compiles has the sizes of
+    /// its own pool.
+    pub fn sized_for(self, threads: usize) -> CpuBackend {
+        CpuBackend { sized_for: threads, ..self }
     }
 }
 
@@ -92,7 +101,7 @@ impl Backend for CpuBackend {
         plan: &Plan,
         kv: &KvSpec,
     ) -> Result<u64, BackendError> {
-        CompiledGraph::bytes_for(model_graph, graph, plan, kv, self.pool.threads())
+        CompiledGraph::bytes_for(model_graph, graph, plan, kv, self.sized_for)
     }
 
     fn buffer(&self, bytes: u64) -> Result<Box<dyn Buffer>, BackendError> {

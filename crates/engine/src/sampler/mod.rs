@@ -19,7 +19,7 @@ mod top_p;
 use std::sync::Arc;
 
 pub use candidates::Scratch;
-pub use params::{ParamError, SamplingParams, Stage};
+pub use params::{Param, ParamError, SamplingParams, Stage};
 
 use candidates::Candidates;
 

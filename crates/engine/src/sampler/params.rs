@@ -59,21 +59,21 @@ impl SamplingParams {
     /// The first parameter out of its range, by name.
     pub fn validate(&self, vocab: usize) -> Result<(), ParamError> {
         let ranges = [
-            ("temperature", self.temperature, self.temperature >= 0.0, "at least 0"),
-            ("top_p", self.top_p, (0.0..=1.0).contains(&self.top_p), "from 0 to 1"),
-            ("min_p", self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
-            ("repeat_penalty", self.repeat_penalty, self.repeat_penalty > 0.0, "above 0"),
-            ("presence_penalty", self.presence_penalty, true, "a finite number"),
-            ("frequency_penalty", self.frequency_penalty, true, "a finite number"),
+            (Param::Temperature, self.temperature, self.temperature >= 0.0, "at least 0"),
+            (Param::TopP, self.top_p, (0.0..=1.0).contains(&self.top_p), "from 0 to 1"),
+            (Param::MinP, self.min_p, (0.0..=1.0).contains(&self.min_p), "from 0 to 1"),
+            (Param::RepeatPenalty, self.repeat_penalty, self.repeat_penalty > 0.0, "above 0"),
+            (Param::PresencePenalty, self.presence_penalty, true, "a finite number"),
+            (Param::FrequencyPenalty, self.frequency_penalty, true, "a finite number"),
         ];
-        for (field, value, in_range, range) in ranges {
+        for (param, value, in_range, range) in ranges {
             if !in_range || !value.is_finite() {
-                return Err(ParamError::OutOfRange { field, value: value.to_string(), range });
+                return Err(ParamError::OutOfRange { param, value: value.to_string(), range });
             }
         }
         if self.repeat_last_n < -1 {
             let value = self.repeat_last_n.to_string();
-            return Err(ParamError::OutOfRange { field: "repeat_last_n", value, range: "at least -1" });
+            return Err(ParamError::OutOfRange { param: Param::RepeatLastN, value, range: "at least -1" });
         }
         for &(id, bias) in &self.logit_bias {
             if id as usize >= vocab {
@@ -81,7 +81,11 @@ impl SamplingParams {
             }
             if bias.is_nan() || bias == f32::INFINITY {
                 let value = bias.to_string();
-                return Err(ParamError::OutOfRange { field: "logit_bias", value, range: "below infinity" });
+                return Err(ParamError::OutOfRange {
+                    param: Param::LogitBias,
+                    value,
+                    range: "below infinity",
+                });
             }
         }
         let twice = (1..self.order.len()).find(|&index| self.order[..index].contains(&self.order[index]));
@@ -89,6 +93,42 @@ impl SamplingParams {
             Some(index) => Err(ParamError::Repeated(self.order[index])),
             None => Ok(()),
         }
+    }
+}
+
+/// A parameter that has a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Param {
+    /// [`SamplingParams::temperature`].
+    Temperature,
+    /// [`SamplingParams::top_p`].
+    TopP,
+    /// [`SamplingParams::min_p`].
+    MinP,
+    /// [`SamplingParams::repeat_penalty`].
+    RepeatPenalty,
+    /// [`SamplingParams::repeat_last_n`].
+    RepeatLastN,
+    /// [`SamplingParams::presence_penalty`].
+    PresencePenalty,
+    /// [`SamplingParams::frequency_penalty`].
+    FrequencyPenalty,
+    /// [`SamplingParams::logit_bias`].
+    LogitBias,
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Param::Temperature => "temperature",
+            Param::TopP => "top_p",
+            Param::MinP => "min_p",
+            Param::RepeatPenalty => "repeat_penalty",
+            Param::RepeatLastN => "repeat_last_n",
+            Param::PresencePenalty => "presence_penalty",
+            Param::FrequencyPenalty => "frequency_penalty",
+            Param::LogitBias => "logit_bias",
+        })
     }
 }
 
@@ -154,10 +194,10 @@ impl FromStr for Stage {
 #[non_exhaustive]
 pub enum ParamError {
     /// A number out of its range.
-    #[error("`{field}` is {value}, but must be {range}")]
+    #[error("`{param}` is {value}, but must be {range}")]
     OutOfRange {
         /// The parameter.
-        field: &'static str,
+        param: Param,
         /// What was given.
         value: String,
         /// What is accepted.

@@ -1,4 +1,4 @@
-//! The messages of a conversation and the rows that the engine keeps for them.
+//! A conversation: its messages, and the session whose KV rows the engine keeps.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,6 @@ pub(super) enum Turn {
     Interrupted,
 }
 
-/// A conversation.
 pub(super) struct Conversation<'a> {
     args: &'a AnswerArgs,
     engine: Engine,
@@ -34,17 +33,17 @@ pub(super) struct Conversation<'a> {
     template: ChatTemplate,
     messages: Vec<Message>,
     session: SessionId,
-    /// Where it is saved at the end.
+    /// The session file, saved at the end.
     file: Option<SessionFile>,
     longer: Longer,
-    /// Answers drawn so far, those that were replaced included: each has draws of its own under one seed.
+    /// Answers sampled so far, with those that /regen replaced. Each adds one to the seed.
     draws: u64,
-    /// Answers that are no longer among the messages: the oldest were left out when the conversation outgrew the context.
+    /// Answers that were left out with the oldest messages when the conversation outgrew the context.
     left_out: u64,
 }
 
 impl<'a> Conversation<'a> {
-    /// A new one, or the one in the session file.
+    /// A new conversation, or the one in the session file.
     pub(super) fn new(
         args: &'a AnswerArgs,
         mut loaded: Loaded,
@@ -80,7 +79,7 @@ impl<'a> Conversation<'a> {
         Ok(conversation)
     }
 
-    /// A system message that was given must be the one that was saved.
+    /// `--system` must be the system message that was saved.
     fn check_system(&self, path: &Path) -> Result<()> {
         let Some(given) = &self.args.system else { return Ok(()) };
         let saved = self.messages.first().filter(|message| message.role == "system");
@@ -93,7 +92,7 @@ impl<'a> Conversation<'a> {
         )
     }
 
-    /// Adds a message and answers it. Where that fails the message was not said.
+    /// Adds a message and answers it. After an error the message is removed.
     pub(super) fn say(&mut self, text: &str, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
         prompt::check_length(&self.tokenizer, &self.longer, "message", text)?;
         self.messages.push(Message::new("user", text));
@@ -102,7 +101,7 @@ impl<'a> Conversation<'a> {
         })
     }
 
-    /// Answers the last message anew.
+    /// Answers the last message again.
     pub(super) fn answer_again(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
         let Some(before) = self.messages.pop_if(|message| message.role == "assistant") else {
             bail!("there is no answer to make again");
@@ -113,20 +112,20 @@ impl<'a> Conversation<'a> {
     fn answer(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
         let answer = loop {
             match self.try_answer(is_terminal, interrupts) {
-                // Rows that were made before a shift are of no use once the template prints their text in another way.
+                // A template may print old messages differently, so that the rows after a shift do not match.
                 Err(error) if self.args.context_shift && exceeds_context(&error) => {
                     if !self.forget_oldest() {
-                        return Err(self.longer.advise(error));
+                        return Err(self.longer.explain(error));
                     }
                 }
-                answer => break answer.map_err(|error| self.longer.advise(error))?,
+                answer => break answer.map_err(|error| self.longer.explain(error))?,
             }
         };
         self.draws += 1;
         self.messages.push(Message::new("assistant", answer.text()));
         let Some(finished) = &answer.finished else { return Ok(Turn::Interrupted) };
         if self.args.facts {
-            output::note(&self.turn_facts(&finished.usage).to_string());
+            output::note(&self.turn_stats(&finished.usage).to_string());
         }
         if output::stderr_is_terminal() {
             output::note(&answer::speeds(finished));
@@ -142,7 +141,7 @@ impl<'a> Conversation<'a> {
         let request = prompt::request(self.args, ids, keep);
         let seed = request.seed.map(|seed| seed.wrapping_add(self.draws));
         let (id, events) = self.engine.submit(Request { seed, session: Some(self.session), ..request })?;
-        // What goes on, and rows that are to be saved, are worth waiting for.
+        // A terminal goes on after the answer, and a session file needs its rows, so both wait for the engine.
         let mut patient = is_terminal || self.file.is_some();
         let answer = Answer::read(&events, true, || {
             let overdue = interrupts.overdue(|| self.engine.cancel(id));
@@ -158,7 +157,7 @@ impl<'a> Conversation<'a> {
         answer
     }
 
-    /// Says why an answer ended in the middle, and what can be done: the next message would only be refused.
+    /// Notes that the context is full: the next message would be an error.
     fn say_if_full(&self, finished: &Finished) {
         let wanted = self.args.n_predict.and_then(|most| u32::try_from(most).ok());
         let as_many = wanted.is_some_and(|most| finished.usage.completion >= most);
@@ -173,7 +172,7 @@ impl<'a> Conversation<'a> {
         ));
     }
 
-    /// Leaves the oldest message out, and the answer to it.
+    /// Leaves out the oldest message and the answer to it; false if there is none.
     fn forget_oldest(&mut self) -> bool {
         let first = self.messages.iter().take_while(|message| message.role == "system").count();
         if self.messages.len() < first + 3 {
@@ -186,7 +185,7 @@ impl<'a> Conversation<'a> {
         true
     }
 
-    fn turn_facts(&self, usage: &Usage) -> Value {
+    fn turn_stats(&self, usage: &Usage) -> Value {
         let known = self.engine.session(self.session).unwrap_or_default();
         let answers = self.messages.iter().filter(|message| message.role == "assistant").count() as u64;
         json!({
@@ -225,7 +224,7 @@ impl<'a> Conversation<'a> {
         session::save(&self.engine, self.session, path, &self.host())
     }
 
-    /// Saves messages and rows where the conversation is at home, if it is anywhere; returns the file's length.
+    /// Saves messages and rows to the session file, if there is one; returns the file's length.
     pub(super) fn save_own(&mut self) -> Result<u64> {
         let host = self.host();
         let Some(file) = &mut self.file else { return Ok(0) };
@@ -241,8 +240,8 @@ impl<'a> Conversation<'a> {
         json!({"by": "chat", "messages": messages, "draws": self.draws, "left_out": self.left_out})
     }
 
-    /// Goes on with a saved conversation in place of this one. One that has a file is saved there first, and the other has its
-    /// own from then on.
+    /// Replaces this conversation by a saved one. With a session file this one is saved first, and the other file takes its
+    /// place.
     pub(super) fn load(&mut self, path: &Path) -> Result<()> {
         if !path.try_exists()? {
             bail!("{}: there is no such file", path.display());
@@ -285,7 +284,7 @@ impl<'a> Conversation<'a> {
         Ok(())
     }
 
-    /// What is known of it, in a few words.
+    /// Sizes of the conversation and of the cache, in one line.
     pub(super) fn described(&self) -> String {
         let known = self.engine.session(self.session).unwrap_or_default();
         let stats = self.engine.stats();

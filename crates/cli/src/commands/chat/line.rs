@@ -1,6 +1,6 @@
-//! Lines of a conversation: from a terminal with editing and a history, else from stdin as they come.
+//! Lines of a conversation: from a terminal with editing and a history, or from stdin.
 //!
-//! A thread of its own reads them, one whenever it is asked to, so that signals are seen while nobody types.
+//! A thread reads one line for each request, so that signals are seen while nobody types.
 
 use std::io::{self, BufRead, IsTerminal};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,28 +15,28 @@ use super::terminal::{Terminal, typed_ahead};
 use crate::output;
 use crate::signals::Interrupts;
 
-/// What begins and ends a message of several lines.
+/// Begins and ends a message of several lines.
 const QUOTES: &str = "\"\"\"";
-/// How often a signal is looked for.
+/// How often to look for a signal.
 const POLL: Duration = Duration::from_millis(50);
-/// What a person who types hears of Ctrl-C.
+/// The answer to Ctrl-C at the prompt.
 const HOW_TO_END: &str = "(Ctrl-D or /exit ends the conversation)";
 
 /// What was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Input {
-    /// A line as it is.
+    /// A line: a message or a command.
     Line(String),
-    /// What stood in quotes: a message, whatever it looks like.
+    /// A text in quotes: always a message.
     Quoted(String),
 }
 
-/// What came of waiting for something to be typed.
+/// What ended the wait for a line.
 pub(super) enum Next {
     Input(Input),
     /// The input has ended.
     End,
-    /// A signal asks to end.
+    /// A signal.
     Interrupted,
 }
 
@@ -66,10 +66,10 @@ impl Lines {
     /// The next message or command.
     pub(super) fn next(&mut self, interrupts: &mut Interrupts) -> Result<Next> {
         if self.is_terminal {
-            // One that came too late for the answer that it was meant for.
+            // Ctrl-C came after the answer that it should stop.
             interrupts.take_ctrl_c();
         }
-        // A reader that is gone is noticed below.
+        // If the reader is gone, receiving fails below.
         let _ = self.ask.send(());
         loop {
             let typed = self.typed.recv_timeout(POLL);
@@ -89,7 +89,7 @@ impl Lines {
     }
 }
 
-/// The thread's work: an input for each question.
+/// Reads an input for each request.
 fn read(is_terminal: bool, asked: &Receiver<()>, say: &Sender<Result<Option<Input>>>) {
     let mut reader = Reader::Stdin;
     while asked.recv().is_ok() {
@@ -103,12 +103,11 @@ fn read(is_terminal: bool, asked: &Receiver<()>, say: &Sender<Result<Option<Inpu
                 }
             }
         }
-        // Nobody receives it once the conversation has ended.
+        // At the end of the conversation nobody receives it.
         let _ = say.send(next_input(&mut |prompt| reader.line(prompt)));
     }
 }
 
-/// A line, where there may be one.
 #[derive(Debug)]
 enum Line {
     Text(String),
@@ -138,7 +137,7 @@ fn next_input(line: &mut impl FnMut(&str) -> Result<Line>) -> Result<Option<Inpu
     }
 }
 
-/// A message up to the quotes that end it, with what follows them in their line; `None` where it is abandoned.
+/// A message up to its closing quotes, with the rest of that line; `None` after Ctrl-C.
 fn quoted(begun: &str, line: &mut impl FnMut(&str) -> Result<Line>) -> Result<Option<String>> {
     let (mut text, mut next) = (String::new(), begun.to_owned());
     loop {
@@ -158,7 +157,7 @@ fn quoted(begun: &str, line: &mut impl FnMut(&str) -> Result<Line>) -> Result<Op
 }
 
 enum Reader {
-    /// Somebody types.
+    /// With editing and a history.
     Terminal(Box<Editor<(), MemHistory>>),
     /// A file or a program.
     Stdin,
@@ -176,7 +175,6 @@ impl Reader {
         }
         match editor.readline(prompt) {
             Ok(line) => {
-                // A history that is full or off is no reason to stop.
                 let _ = editor.add_history_entry(&line);
                 Ok(Line::Text(line))
             }

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use minfer::tensor::counted;
 
-use super::facts::Facts;
 use super::prompt;
+use super::run_stats::RunStats;
 use super::session::{self, SessionFile};
 use crate::args::ChatArgs;
 use crate::signals::Interrupts;
@@ -21,7 +21,6 @@ use conversation::{Conversation, Turn};
 use line::{Lines, Next};
 use typed::Typed;
 
-/// Talks until the input ends.
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let answer = &args.answer;
     let file = answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
@@ -30,10 +29,10 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     if loaded.template.is_none() {
         bail!(
             "{} has no chat template: --chat-template NAME gives it one, and `minfer run --raw` needs none",
-            args.model
+            args.model.display()
         );
     }
-    let facts = Facts::new(&machine, &loaded);
+    let stats = RunStats::new(&machine, &loaded);
     let mut lines = Lines::new()?;
     if lines.is_terminal() {
         output::note(&format!(
@@ -47,17 +46,17 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let mut conversation = Conversation::new(answer, loaded, file)?;
     let mut interrupts = Interrupts::listen().map_err(output::no_signals)?;
     let ended = talk(&mut conversation, &mut lines, &mut interrupts);
-    // Whatever ended the conversation, what was said is kept.
+    // The conversation is saved also after a failure or a signal.
     interrupts.hold();
     conversation.save_own()?;
     if answer.facts {
-        output::note(&facts.line(&conversation.stats()).to_string());
+        output::note(&stats.line(&conversation.stats()).to_string());
     }
     let Some(code) = interrupts.code() else { return ended.map(|()| ExitCode::SUCCESS) };
     if let Err(error) = ended {
         output::failure(&error);
     }
-    // The engine may still be deep in a forward, and nobody waits for that.
+    // The engine may still be in a long forward pass; exiting does not wait for it.
     std::process::exit(code.into())
 }
 
@@ -70,13 +69,13 @@ fn talk(conversation: &mut Conversation<'_>, lines: &mut Lines, interrupts: &mut
             Err(error) => Err(error),
         };
         match done {
-            // A person has stopped one answer and goes on; to a script it was meant as a whole.
+            // In a terminal Ctrl-C stops one answer; in a script it ends the command.
             Ok(Some(Turn::Interrupted)) if lines.is_terminal() && interrupts.take_ctrl_c() => {
                 output::note("(stopped)");
             }
             Ok(Some(Turn::Interrupted)) => break,
             Ok(_) => {}
-            // A person reads what was wrong and types something else; a script cannot.
+            // In a terminal the conversation goes on after an error; a script ends.
             Err(error) if lines.is_terminal() && !conversation.engine_has_stopped() => {
                 output::failure(&error);
             }

@@ -1,6 +1,6 @@
-//! The terminal as it was before anybody edited a line in it.
+//! The mode of the terminal before the line editor changed it.
 
-/// How to bring the terminal back while an editor still waits for a line.
+/// Restores the mode while the editor still reads a line.
 pub(super) struct Terminal {
     #[cfg(unix)]
     before: Option<rustix::termios::Termios>,
@@ -8,30 +8,30 @@ pub(super) struct Terminal {
 
 #[cfg(unix)]
 impl Terminal {
-    /// As it is now.
+    /// Saves the mode.
     pub(super) fn new() -> Terminal {
         Terminal { before: rustix::termios::tcgetattr(std::io::stdin()).ok() }
     }
 
-    /// Lines and echoes as before, and the cursor at the beginning of a line.
+    /// Restores the mode and moves the cursor to the beginning of a line.
     pub(super) fn restore(&self) {
         use std::io::{IsTerminal, Write};
 
         use rustix::termios::{OptionalActions, tcsetattr};
 
         let Some(before) = &self.before else { return };
-        // A terminal that has been closed needs nothing.
+        // Fails for a closed terminal, which needs nothing.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
         let mut out = std::io::stdout().lock();
         if out.is_terminal() {
-            // The editor had asked for marks around what is pasted.
+            // Switches off bracketed paste, which the editor switched on.
             let _ = out.write_all(b"\x1b[?2004l\r\n").and_then(|()| out.flush());
         }
     }
 }
 
-/// A line that was typed before anybody asked for it, empty at the end of the input. To be called while no editor has the
-/// terminal, which then gives line by line; an editor would take all lines that are there, and keep the first.
+/// A line that was typed ahead, empty at the end of the input. The editor would read all lines that are there and keep the
+/// first; without it the terminal gives line by line.
 #[cfg(unix)]
 pub(super) fn typed_ahead() -> Option<Vec<u8>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,10 +1,10 @@
-//! What a line of a conversation means.
+//! Commands of a conversation, such as `/clear`.
 
 use anyhow::{Result, bail};
 
 use super::line::Input;
 
-/// What can be typed beside messages.
+/// The answer to `/help`.
 pub(super) const HELP: &str = "\
 /clear         forget the conversation, but not the system message
 /regen         answer the last message again
@@ -16,7 +16,6 @@ pub(super) const HELP: &str = "\
 \"\"\"            begins and ends a message of several lines
 //             begins a message that starts with one /";
 
-/// A line, understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Typed {
     Nothing,

@@ -1,9 +1,8 @@
-//! Whatever a refusal of memory advises is enough, and the least that is.
+//! Every suggestion of an error about memory suffices, and a suggested limit is the smallest that does.
 
 use std::collections::BTreeSet;
 
-use minfer::graph::KvFormat;
-use minfer::{ContextLength, Footprint, LoadError, LoadOptions, Machine, MachineOptions, ModelFile};
+use minfer::{ContextLength, Footprint, LoadError, LoadOptions, Machine, MachineOptions, ModelFile, Setting};
 use minfer_testkit::synthetic::{self, Family};
 
 /// What is asked for, and of how much.
@@ -22,61 +21,62 @@ impl Asked {
         Footprint::of(&machine, &file.model(&self.options.model).expect("a model"), &self.options)
     }
 
-    fn set(&mut self, name: &str, value: &str) {
-        let number = || value.parse::<u64>().expect("a number");
-        match name {
-            "n_ctx" => self.options.n_ctx = ContextLength::Fixed(number() as u32),
-            "n_batch" => self.options.n_batch = number() as u32,
-            "kv_memory" => self.options.kv_memory = Some(number()),
-            "memory_limit" => self.memory_limit = Some(number()),
-            "threads" => self.threads = number() as usize,
-            "kv" => {
-                let format = KvFormat::ALL.into_iter().find(|format| format.name() == value);
-                let format = format.expect("a format");
+    fn set(&mut self, setting: Setting) {
+        match setting {
+            Setting::NCtx(n_ctx) => self.options.n_ctx = ContextLength::Fixed(n_ctx),
+            Setting::NBatch(n_batch) => self.options.n_batch = n_batch,
+            Setting::KvMemory(bytes) => self.options.kv_memory = Some(bytes),
+            Setting::MemoryLimit(bytes) => self.memory_limit = Some(bytes),
+            Setting::Threads(threads) => self.threads = threads,
+            Setting::KvFormat(format) => {
                 (self.options.kv.k_format, self.options.kv.v_format) = (format, format);
             }
-            other => panic!("{other}"),
+            Setting::AddressLimit(_) => panic!("addresses are not limited here"),
         }
     }
 }
 
-/// The changes of which each is said to be enough: settings and values.
-fn changes(advice: &str) -> Vec<Vec<(&str, &str)>> {
-    let listed = advice.strip_prefix("; try ").unwrap_or_else(|| panic!("{advice:?}"));
-    let parts = listed.split(", ").flat_map(|part| part.split(" or "));
-    parts.filter_map(|part| part.split(" with ").map(setting).collect::<Option<Vec<_>>>()).collect()
+fn name(setting: Setting) -> &'static str {
+    match setting {
+        Setting::NCtx(_) => "n_ctx",
+        Setting::NBatch(_) => "n_batch",
+        Setting::KvFormat(_) => "kv",
+        Setting::KvMemory(_) => "kv_memory",
+        Setting::Threads(_) => "threads",
+        Setting::MemoryLimit(_) => "memory_limit",
+        Setting::AddressLimit(_) => "ulimit",
+    }
 }
 
-fn setting(part: &str) -> Option<(&str, &str)> {
-    part.strip_prefix('`')?.split_once("` ")
-}
-
-/// Follows all advice of a refusal; gives the names of the settings that it named.
-fn follow(file: &ModelFile, asked: &Asked) -> BTreeSet<String> {
-    let advice = match asked.footprint(file) {
+/// Follows every suggestion of an error; returns the names of the settings.
+fn follow(file: &ModelFile, asked: &Asked) -> BTreeSet<&'static str> {
+    let suggestions = match asked.footprint(file) {
         Ok(_) => return BTreeSet::new(),
-        Err(LoadError::Memory { advice, .. } | LoadError::KvMemory { advice, .. }) => advice,
+        Err(LoadError::Memory { suggestions, .. } | LoadError::KvMemory { suggestions, .. }) => suggestions,
         Err(error) => panic!("{error}"),
     };
     let mut names = BTreeSet::new();
-    for change in changes(&advice) {
+    for suggestion in suggestions {
         let mut followed = asked.clone();
-        for &(name, value) in &change {
-            followed.set(name, value);
-            names.insert(name.to_owned());
+        for &setting in &suggestion {
+            followed.set(setting);
+            names.insert(name(setting));
         }
         let found = followed.footprint(file);
-        assert!(found.is_ok(), "{change:?} of {advice}: {}", found.unwrap_err());
-        if let [(name @ ("memory_limit" | "kv_memory"), value)] = change[..] {
-            followed.set(name, &(value.parse::<u64>().expect("a number") - 1).to_string());
-            assert!(followed.footprint(file).is_err(), "{name} {value} is not the least");
-        }
+        assert!(found.is_ok(), "{suggestion:?}: {}", found.unwrap_err());
+        let one_less = match suggestion[..] {
+            [Setting::MemoryLimit(bytes)] => Setting::MemoryLimit(bytes - 1),
+            [Setting::KvMemory(bytes)] => Setting::KvMemory(bytes - 1),
+            _ => continue,
+        };
+        followed.set(one_less);
+        assert!(followed.footprint(file).is_err(), "{suggestion:?} is not the smallest");
     }
     names
 }
 
 #[test]
-fn what_a_refusal_advises_is_enough() {
+fn every_suggestion_suffices() {
     let mut named = BTreeSet::new();
     for family in [Family::Llama, Family::Gemma3] {
         let file = ModelFile::from_bytes(synthetic::file(family)).expect("a sound file");
@@ -100,5 +100,5 @@ fn what_a_refusal_advises_is_enough() {
         }
     }
     let all = ["kv", "kv_memory", "memory_limit", "n_batch", "n_ctx", "threads"];
-    assert_eq!(named, all.map(str::to_owned).into());
+    assert_eq!(named, all.into());
 }

@@ -1,4 +1,4 @@
-//! A line on stderr while something takes long, gone when it ends, whatever ends it.
+//! A progress line on stderr. It is erased when it is dropped, and on signals.
 
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,14 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::{output, signals};
 
-/// What takes less shows nothing.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// The shortest time from one drawing to the next: nobody reads faster.
+/// Work that takes less time shows no line.
+const DELAY: Duration = Duration::from_secs(1);
+/// The shortest time between two drawings.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// How long the end of the process waits for a terminal that takes no more.
-const LAST_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a signal waits for a terminal that does not accept the erasing.
+const LAST_WAIT: Duration = Duration::from_millis(100);
 
-/// What is shown now.
+/// The line that is on the terminal.
 static SHOWN: Mutex<Option<Shown>> = Mutex::new(None);
 
 struct Shown {
@@ -24,65 +24,58 @@ struct Shown {
     drawn: Instant,
 }
 
-/// Something that may take long. Nothing is ever shown where stderr is no terminal.
-pub(crate) struct Waiting {
+/// The progress of work that may take long. Without a terminal nothing is shown.
+pub(crate) struct ProgressLine {
     what: &'static str,
     since: Instant,
-    patience: Duration,
+    delay: Duration,
     /// Absent where nothing is to be shown.
     line: Option<ProgressBar>,
 }
 
-impl Waiting {
-    /// Begins to wait for `what`, words like "loading".
-    pub(crate) fn begin(what: &'static str) -> Waiting {
-        Waiting::with(what, PATIENCE, None, "{wide_msg:.dim}")
+impl ProgressLine {
+    /// Progress of `what`, such as "loading".
+    pub(crate) fn begin(what: &'static str) -> ProgressLine {
+        ProgressLine::with(what, DELAY, None, "{wide_msg:.dim}")
     }
 
-    /// Begins to wait for bytes, of which `total` are to come where that is known. Shown at once.
-    pub(crate) fn for_bytes(total: Option<u64>) -> Waiting {
+    /// A bar of bytes, if their total is known. It is shown at once.
+    pub(crate) fn for_bytes(total: Option<u64>) -> ProgressLine {
         let template = match total {
             Some(_) => "{msg:12} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}",
             None => "{spinner} {wide_msg}",
         };
-        Waiting::with("", Duration::ZERO, total, template)
+        ProgressLine::with("", Duration::ZERO, total, template)
     }
 
-    fn with(what: &'static str, patience: Duration, length: Option<u64>, template: &str) -> Waiting {
-        // A line that a signal would leave behind is not shown.
+    fn with(what: &'static str, delay: Duration, length: Option<u64>, template: &str) -> ProgressLine {
+        // Without the signal thread a signal would leave the line behind.
         let is_shown = output::stderr_is_terminal() && signals::watch_endings().is_ok();
         let line = is_shown.then(|| {
             let line = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
             line.with_style(ProgressStyle::with_template(template).expect("a sound template"))
         });
-        Waiting { what, since: Instant::now(), patience, line }
+        ProgressLine { what, since: Instant::now(), delay, line }
     }
 
-    /// Shows how far it has come, where that takes long enough.
+    /// Shows the state after the name of the work.
     pub(crate) fn show(&self, state: impl FnOnce() -> Option<String>) {
         self.draw(|line| {
             let state = state().map(|state| format!(": {state}")).unwrap_or_default();
-            let text = format!("{}{state}", self.what);
-            if line.message() != text {
-                line.set_message(text);
-            }
+            set_message(line, format!("{}{state}", self.what));
         });
     }
 
-    /// Shows how many bytes have come, and what is done with them.
+    /// Shows how many bytes are done, and the stage.
     pub(crate) fn show_bytes(&self, stage: impl FnOnce() -> String, bytes: u64) {
         self.draw(|line| {
-            let stage = stage();
-            if line.message() != stage {
-                line.set_message(stage);
-            }
+            set_message(line, stage());
             line.set_position(bytes);
         });
     }
 
-    /// Draws where it is time for that.
     fn draw(&self, draw: impl FnOnce(&ProgressBar)) {
-        let Some(line) = self.line.as_ref().filter(|_| self.since.elapsed() >= self.patience) else { return };
+        let Some(line) = self.line.as_ref().filter(|_| self.since.elapsed() >= self.delay) else { return };
         let mut shown = lock();
         let now = Instant::now();
         match &mut *shown {
@@ -96,7 +89,7 @@ impl Waiting {
         draw(line);
     }
 
-    /// Takes the line away.
+    /// Erases the line.
     pub(crate) fn end(&mut self) {
         if let Some(line) = self.line.take() {
             let mut shown = lock();
@@ -105,7 +98,7 @@ impl Waiting {
         }
     }
 
-    /// Writes something else to stderr.
+    /// Writes to stderr above the line.
     pub(crate) fn suspend(write: impl FnOnce()) {
         let line = lock().as_ref().map(|shown| shown.line.clone());
         match line {
@@ -115,13 +108,19 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// Takes away what is shown, for good: the process ends. A terminal that takes no more is not waited for.
+fn set_message(line: &ProgressBar, text: String) {
+    if line.message() != text {
+        line.set_message(text);
+    }
+}
+
+/// Erases the line before the process ends; nothing is drawn afterwards.
 pub(crate) fn clear_for_good() {
     let (done, wait) = channel();
     let clear = move || {
@@ -129,12 +128,12 @@ pub(crate) fn clear_for_good() {
         if let Some(shown) = &*shown {
             shown.line.finish_and_clear();
         }
-        // Nobody draws again.
+        // The lock is kept, so that nobody draws again.
         std::mem::forget(shown);
         let _ = done.send(());
     };
     if std::thread::Builder::new().spawn(clear).is_ok() {
-        let _ = wait.recv_timeout(LAST_PATIENCE);
+        let _ = wait.recv_timeout(LAST_WAIT);
     }
 }
 

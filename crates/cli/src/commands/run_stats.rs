@@ -1,21 +1,20 @@
-//! The line of facts that lets a check see that a flag did something.
+//! Run stats: one JSON line that shows which instruction set, threads and cache a run used.
 
 use minfer::engine::EngineStats;
 use minfer::graph::KvSpec;
 use minfer::{Loaded, Machine};
 use serde_json::{Value, json};
 
-/// Facts that are known before the run.
-pub(super) struct Facts {
+/// What is known before the run.
+pub(super) struct RunStats {
     isa: &'static str,
     threads: usize,
     kv: KvSpec,
 }
 
-impl Facts {
-    /// Of a model on a machine.
-    pub(super) fn new(machine: &Machine, loaded: &Loaded) -> Facts {
-        Facts { isa: machine.isa().name(), threads: machine.threads(), kv: loaded.kv.clone() }
+impl RunStats {
+    pub(super) fn new(machine: &Machine, loaded: &Loaded) -> RunStats {
+        RunStats { isa: machine.isa().name(), threads: machine.threads(), kv: loaded.kv.clone() }
     }
 
     /// The line, with what the engine has done.
