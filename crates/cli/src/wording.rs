@@ -64,6 +64,16 @@ fn param(param: Param) -> &'static str {
     }
 }
 
+/// What makes the longest context of a model longer.
+pub(crate) fn stretch_hint(stretch: Stretch) -> Option<&'static str> {
+    match stretch {
+        Stretch::Never => None,
+        Stretch::Scaling => Some("--rope-scaling with --rope-scale"),
+        Stretch::Scale => Some("a larger --rope-scale"),
+        Stretch::FreqScale => Some("a smaller --rope-freq-scale"),
+    }
+}
+
 /// `; try A, B with C or D`; empty without suggestions.
 fn suggested(suggestions: &[Suggestion], other: Option<&str>) -> String {
     let words = |suggestion: &Suggestion| suggestion.iter().copied().map(setting).collect::<Vec<_>>();
@@ -92,11 +102,9 @@ fn load_error(error: &LoadError) -> Option<String> {
             suggested(suggestions, None)
         ),
         LoadError::ContextTooLong { asked, most, stretch } => {
-            let longer = match stretch {
-                Stretch::Never => ", and its learned positions end there",
-                Stretch::Scaling => "; longer needs --rope-scaling with --rope-scale",
-                Stretch::Scale => "; longer needs a larger --rope-scale",
-                Stretch::FreqScale => "; longer needs a smaller --rope-freq-scale",
+            let longer = match stretch_hint(*stretch) {
+                None => ", and its learned positions end there".to_owned(),
+                Some(hint) => format!("; longer needs {hint}"),
             };
             format!("a context of {asked} positions is asked for, the model has {most}{longer}")
         }

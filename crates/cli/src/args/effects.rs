@@ -7,32 +7,6 @@ use minfer::engine::Stage;
 use super::parse::{is_given, is_on, is_typed};
 use super::values::Stages;
 
-/// Flags that do nothing among these arguments.
-struct Idle {
-    flags: &'static [&'static str],
-    when: fn(&ArgMatches) -> bool,
-    why: &'static str,
-}
-
-const ERRORS: [Idle; 4] = [
-    Idle { flags: &["keep"], when: |given| !is_on(given, "context_shift"), why: "without --context-shift" },
-    Idle {
-        flags: &["cache_type"],
-        when: |given| is_given(given, "cache_type_k") && is_given(given, "cache_type_v"),
-        why: "beside --cache-type-k and --cache-type-v (or their variables)",
-    },
-    Idle {
-        flags: &["threads", "isa", "memory_limit"],
-        when: |given| is_on(given, "knobs"),
-        why: "beside --knobs",
-    },
-    Idle {
-        flags: &["n_batch", "memory_limit", "kv_memory", "context_shift"],
-        when: |given| is_on(given, "kv"),
-        why: "beside --kv",
-    },
-];
-
 /// Flags of `doctor` that count without a model.
 const OF_MACHINE: [&str; 5] = ["knobs", "json", "threads", "isa", "memory_limit"];
 
@@ -53,9 +27,15 @@ const STAGES: [(&str, Stage); 7] = [
 /// # Errors
 /// What to say of one that is an error.
 pub(super) fn notes(given: &ArgMatches) -> Result<Vec<String>, String> {
-    let idle = ERRORS.iter().filter(|idle| (idle.when)(given));
-    let mut idle = idle.flat_map(|idle| idle.flags.iter().map(move |flag| (*flag, idle.why)));
-    if let Some((name, why)) = idle.find(|(name, _)| is_typed(given, name)).or_else(|| without_model(given)) {
+    let has_both_types = is_given(given, "cache_type_k") && is_given(given, "cache_type_v");
+    let beside_types = "beside --cache-type-k and --cache-type-v (or their variables)";
+    let errors = [
+        ("keep", !is_on(given, "context_shift"), "without --context-shift"),
+        ("cache_type", has_both_types, beside_types),
+    ];
+    let error = errors.into_iter().find(|(name, has_no_effect, _)| *has_no_effect && is_typed(given, name));
+    let error = error.map(|(name, _, why)| (name, why)).or_else(|| without_model(given));
+    if let Some((name, why)) = error {
         return Err(no_effect(name, why));
     }
     let samplers = given.try_get_one::<Stages>("samplers").ok().flatten();
@@ -85,20 +65,4 @@ fn without_model(given: &ArgMatches) -> Option<(&str, &'static str)> {
 
 fn no_effect(name: &str, why: &str) -> String {
     format!("--{} has no effect {why}", name.replace('_', "-"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_flag_of_the_tables_is_one() {
-        let definition = crate::args::definition();
-        let arguments: Vec<_> = definition.get_subcommands().flat_map(clap::Command::get_arguments).collect();
-        let of_stages = STAGES.iter().map(|(name, _)| *name);
-        let all = ERRORS.iter().flat_map(|idle| idle.flags).copied().chain(OF_MACHINE).chain(of_stages);
-        for name in all {
-            assert!(arguments.iter().any(|argument| argument.get_id() == name), "{name}");
-        }
-    }
 }

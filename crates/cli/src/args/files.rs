@@ -64,10 +64,10 @@ pub(crate) struct DoctorArgs {
     /// A model; flags of models and contexts need it.
     pub(crate) model: Option<OsString>,
     /// List every knob: flag, variable, help, default, and the value that the variable has now.
-    #[arg(long, conflicts_with_all = ["model", "kv"])]
+    #[arg(long, conflicts_with_all = ["model", "kv", "threads", "isa", "memory_limit"])]
     pub(crate) knobs: bool,
     /// Show the geometry of the model's KV cache.
-    #[arg(long, requires = "model")]
+    #[arg(long, requires = "model", conflicts_with_all = ["n_batch", "memory_limit", "kv_memory", "context_shift"])]
     pub(crate) kv: bool,
     /// Print JSON.
     #[arg(long)]

@@ -88,9 +88,14 @@ fn read(definition: &clap::Command, words: &mut [OsString]) -> Result<ArgMatches
     if let Some(command) = command {
         spelling::rewrite(command, words.get_mut(2..).unwrap_or_default());
     }
-    let typed = each_argument(self::definition(), &without_variable)
-        .try_get_matches_from(&*words)
-        .map_err(|error| spelling::explain(error, command, &typed_words))?;
+    let typed = match each_argument(self::definition(), &without_variable).try_get_matches_from(&*words) {
+        // The help names the variables.
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
+            self::definition().try_get_matches_from(&*words)
+        }
+        typed => typed,
+    };
+    let typed = typed.map_err(|error| spelling::explain(error, command, &typed_words))?;
     let (Some(command), Some((_, given))) = (command, typed.subcommand()) else { return Ok(typed) };
     if is_on(given, "knobs") {
         return Ok(typed);

@@ -1,4 +1,4 @@
-//! Values that a flag or a variable can have, beyond those that clap reads by itself.
+//! Parsers of flag values that clap does not have.
 
 use std::ops::RangeInclusive;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::wording;
 
-/// The most tokens that a flag can ask for; far more than any context, and sums of a few stay in a `u32`.
+/// The largest number of tokens of a flag: more than any context, and sums of a few fit a `u32`.
 pub(super) const MOST_TOKENS: i64 = 1 << 24;
 
 /// Bytes with an optional suffix: `512M`, `4GiB`, `1.5G`. Suffixes are powers of 1024.
@@ -36,10 +36,10 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Units in which memory can be taken: from the smallest page of any system to its largest.
+/// Allocation units: from the smallest page size of any system to the largest.
 const GRANULES: RangeInclusive<u64> = 4 << 10..=1 << 30;
 
-/// A unit of memory: one by name, or bytes.
+/// An allocation unit: a name, or bytes.
 pub(super) fn granule(text: &str) -> Result<KvGranule, String> {
     match text.trim() {
         "page" => Ok(KvGranule::Page),
@@ -83,17 +83,17 @@ pub(super) fn ext_factor(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("{} is needed", Yarn::EXT_FACTOR_WANTED))
 }
 
-/// Positions of a sequence: a token of a prompt and one of an answer at least, or 0.
+/// A context length: 0, or room for a token of the prompt and one of the answer.
 pub(super) fn positions(text: &str) -> Result<u32, String> {
     let count = text.trim().parse().ok().filter(|count| *count != 1);
     count.ok_or_else(|| format!("0 or a number from 2 to {} is needed", u32::MAX))
 }
 
-/// Variables that a chat template has from the conversation and the model.
+/// Template variables that come from the conversation and the model.
 const OWN_VARIABLES: [&str; 6] =
     ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "strftime_now"];
 
-/// A JSON object without names that a chat template has a value of already.
+/// A JSON object of template variables.
 pub(super) fn template_variables(text: &str) -> Result<Map<String, Value>, String> {
     let variables: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| format!("a JSON object is needed: {error}"))?;
@@ -133,7 +133,7 @@ pub(super) fn bias(text: &str) -> Result<(u32, f32), String> {
     }
 }
 
-/// A text in which `\n`, `\t` and `\\` are a line end, a tab and a backslash; any other backslash is one.
+/// Replaces `\n`, `\t` and `\\` by a line end, a tab and a backslash; other backslashes stay.
 pub(super) fn unescaped(text: &str) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text.chars());
     while let Some(character) = rest.next() {
@@ -151,16 +151,15 @@ pub(super) fn unescaped(text: &str) -> String {
     out
 }
 
-/// Key of the random draws.
+/// A seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seed {
-    /// Another one for each run.
+    /// A new one for each run.
     Random,
-    /// This one.
     Fixed(u64),
 }
 
-/// A seed: a number, or -1 for a random one.
+/// A number, or -1 for a random seed.
 pub(super) fn seed(text: &str) -> Result<Seed, String> {
     match text.trim() {
         "-1" => Ok(Seed::Random),

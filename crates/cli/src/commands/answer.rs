@@ -32,22 +32,16 @@ impl Answer {
     pub(super) fn read(events: &Events, show: bool, mut leave: impl FnMut() -> bool) -> Result<Answer> {
         let mut answer = Answer::default();
         let mut progress_line = ProgressLine::begin("reading the prompt");
-        let mut fed = None;
+        let mut state = None;
         while !leave() {
             let event = events.recv_timeout(POLL);
-            match &event {
-                Ok(Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Event::Progress(progress)) => fed = Some(*progress),
-                _ => progress_line.end(),
+            if !matches!(event, Ok(Event::Progress(_)) | Err(RecvTimeoutError::Timeout)) {
+                progress_line.end();
             }
-            progress_line.show(|| {
-                fed.map(|Progress { done, total }| format!("{done} of {}", counted(total, "token")))
-            });
             match event {
+                Ok(Event::Progress(progress)) => state = Some(progress),
                 Ok(Event::Token(Token { id, text, is_end, .. })) => {
-                    if !is_end {
-                        answer.ids.push(id);
-                    }
+                    answer.ids.extend((!is_end).then_some(id));
                     answer.add(&text, show)?;
                 }
                 Ok(Event::Finished(finished)) => {
@@ -57,9 +51,12 @@ impl Answer {
                 }
                 Ok(Event::Failed(error)) => return Err(error.into()),
                 Ok(Event::Cancelled) => break,
-                Ok(Event::Progress(_) | Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::PromptLogprobs(_)) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("the engine stopped"),
             }
+            progress_line.show(|| {
+                state.map(|Progress { done, total }| format!("{done} of {}", counted(total, "token")))
+            });
         }
         if show && !answer.text.is_empty() && !answer.text.ends_with('\n') {
             write_out("\n")?;

@@ -1,4 +1,4 @@
-//! `minfer bench`.
+//! `minfer bench`: tokens per second of prefill and decode, and their share of the roofline.
 
 use std::io::Write;
 use std::time::Instant;
@@ -17,7 +17,6 @@ use crate::{loading, output};
 /// Rounds of the roofline's measurements, of which the best counts.
 const ROOFLINE_ROUNDS: usize = 5;
 
-/// Measures and prints.
 pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let tests = tests(args)?;
     tests.iter().try_for_each(|test| test.wanted().check_asked(&args.context))?;
@@ -47,7 +46,6 @@ enum Kind {
     Decode,
 }
 
-/// One thing to measure.
 struct Test {
     kind: Kind,
     tokens: u32,
@@ -62,7 +60,7 @@ impl Test {
         }
     }
 
-    /// What it needs of a context, in the words of the flags.
+    /// The context that it needs, with the flags that ask for it.
     fn wanted(&self) -> Wanted {
         let (flag, less) = match self.kind {
             Kind::Prefill => ("-p", "a smaller -p or -d"),
@@ -87,7 +85,7 @@ fn tests(args: &BenchArgs) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Median tokens per second of the repetitions that follow a warm-up.
+/// Median tokens per second of the repetitions after a warm-up run.
 fn measure(runner: &mut Runner, test: &Test, repetitions: u32) -> Result<f64> {
     let mut speeds = Vec::new();
     for repetition in 0..=repetitions {
@@ -101,7 +99,7 @@ fn measure(runner: &mut Runner, test: &Test, repetitions: u32) -> Result<f64> {
     Ok(if speeds.len() % 2 == 1 { speeds[middle] } else { (speeds[middle - 1] + speeds[middle]) / 2.0 })
 }
 
-/// One run from an empty cache.
+/// Tokens per second of one run, from an empty KV cache.
 fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
     let vocabulary = runner.vocab() as u64;
     let token = |index: u32| ((7919 * u64::from(index) + 13) % (vocabulary - 1).max(1)) as u32;
@@ -231,7 +229,7 @@ fn print(out: &mut dyn Write, format: BenchFormat, subject: &Subject, rows: &[Va
     Ok(())
 }
 
-/// Every field of a row, a column each.
+/// One column for each field of a row.
 fn print_csv(out: &mut dyn Write, rows: &[Value]) -> Result<()> {
     let fields = |row: &Value| row.as_object().cloned().unwrap_or_default();
     let Some(first) = rows.first().map(fields) else { return Ok(()) };

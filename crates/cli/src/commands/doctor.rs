@@ -1,4 +1,4 @@
-//! `minfer doctor`.
+//! `minfer doctor`: the machine, and the memory that a model would take.
 
 use anyhow::Result;
 use minfer::cpu::Isa;
@@ -11,7 +11,6 @@ use super::{knobs, kv};
 use crate::args::DoctorArgs;
 use crate::{loading, output, wording};
 
-/// Shows what this machine has, what knobs there are, or what a model's KV cache takes.
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {
     if args.knobs {
         return knobs::print(args.json);
@@ -60,7 +59,7 @@ fn model_report(args: &DoctorArgs, machine: &Machine, model: &std::ffi::OsStr) -
     }))
 }
 
-/// What a run with these flags would take, or why there is none.
+/// The memory that a run with these flags would take, or why it would fail.
 fn as_set(args: &DoctorArgs, machine: &Machine, model: &Model) -> Value {
     let options = LoadOptions {
         context_shift: args.context_shift,
@@ -119,7 +118,6 @@ fn print_report(report: &Value) -> Result<()> {
     })
 }
 
-/// A number of things.
 fn of<'n>(value: &Value, noun: &'n str) -> Counted<'n> {
     counted(value.as_u64().unwrap_or_default(), noun)
 }

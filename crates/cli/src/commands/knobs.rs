@@ -1,4 +1,4 @@
-//! `minfer doctor --knobs`.
+//! `minfer doctor --knobs`: every flag that has a variable.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use crate::args::{definition, variable_fault};
 use crate::output;
 
-/// Prints every knob, read off the definition of the command line itself.
 pub(super) fn print(as_json: bool) -> Result<()> {
     let knobs = knobs();
     if as_json {
@@ -26,7 +25,7 @@ pub(super) fn print(as_json: bool) -> Result<()> {
     })
 }
 
-/// The value that a knob's variable has now, and what is wrong with it.
+/// The value of the variable, and why it cannot be used.
 fn now(knob: &Value) -> String {
     let text = match (knob["value"].as_str(), knob["fault"].as_str()) {
         (Some(value), None) => format!(" [now: {value}]"),
@@ -42,7 +41,7 @@ fn value(variable: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
-/// One row for each flag that has a variable, and one for the variable that has no flag.
+/// One row for each flag with a variable, and one for the variable without a flag.
 fn knobs() -> Vec<Value> {
     let mut knobs: Vec<Value> = Vec::new();
     for command in definition().get_subcommands() {

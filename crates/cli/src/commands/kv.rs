@@ -15,7 +15,6 @@ use crate::{loading, output};
 /// The granularity of devices, and of systems with huge pages.
 const LARGE_GRANULE: u64 = 2 << 20;
 
-/// Shows what a model's KV cache takes.
 pub(super) fn print(args: &DoctorArgs, model: &std::ffi::OsStr) -> Result<()> {
     let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
     let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };

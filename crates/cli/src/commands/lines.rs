@@ -1,11 +1,9 @@
 //! JSON Lines: answers each line of stdin in order, on all processors and in bounded memory.
 //!
-//! A thread reads blocks of whole lines, whatever is there. The lines of a block are answered by all processors, and
-//! stdout is flushed before the next block is waited for, so that a program that needs an answer before it writes its next
-//! line gets one.
+//! stdin is read in blocks of whole lines, whatever is there. Stdout is flushed after each block, so that a program that needs
+//! an answer before it writes its next line gets one.
 
 use std::io::{Read, Write};
-use std::sync::mpsc::{SyncSender, TryRecvError, sync_channel};
 use std::thread::{Builder, scope};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -16,9 +14,7 @@ use crate::output;
 /// The most bytes of one line.
 const MOST_LINE_BYTES: usize = 16 << 20;
 /// The most bytes that are read at once; more than a pipe holds.
-const READ_BYTES: usize = 128 << 10;
-/// Blocks that wait to be answered.
-const BLOCKS: usize = 4;
+const READ_BYTES: usize = 256 << 10;
 
 /// Writes the answer to each line of stdin that is not blank, in order. `answer` appends one, with its line end.
 ///
@@ -30,29 +26,23 @@ pub(super) fn answer_each(
 ) -> Result<()> {
     input::note_terminal_input();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (send, blocks) = sync_channel(BLOCKS);
-    // After a failure nobody waits for this thread: stdin may stay open for ever.
-    Builder::new().spawn(move || read_blocks(&mut std::io::stdin(), &send)).map_err(output::no_thread)?;
-    let mut before = 0;
+    let (mut input, mut rest, mut before) = (std::io::stdin(), Vec::new(), 0);
     loop {
-        let block = match blocks.try_recv() {
-            Err(TryRecvError::Empty) => {
-                out.flush()?;
-                blocks.recv().ok()
-            }
-            block => block.ok(),
-        };
-        let Some(block) = block else { return Ok(()) };
-        let block: Vec<u8> = block.with_context(|| format!("line {} of stdin", before + 1))?;
+        let place = |index: usize| format!("line {} of stdin", before + index + 1);
+        let block = next_block(&mut input, &mut rest).with_context(|| place(0))?;
         let lines: Vec<&[u8]> = block.split_inclusive(|&byte| byte == b'\n').collect();
-        for (index, part) in answer_block(&lines, threads, &answer)?.into_iter().enumerate() {
-            let (text, failure) = part;
-            out.write_all(text.as_bytes())?;
-            let first = before + index * lines.len().div_ceil(threads);
-            if let Some((line, error)) = failure {
-                return Err(error.context(format!("line {} of stdin", first + line + 1)));
-            }
+        if lines.is_empty() {
+            return Ok(());
         }
+        let mut first = 0;
+        for (text, failure) in answer_block(&lines, threads, &answer)? {
+            out.write_all(text.as_bytes())?;
+            if let Some((index, error)) = failure {
+                return Err(error.context(place(first + index)));
+            }
+            first += lines.len().div_ceil(threads);
+        }
+        out.flush()?;
         before += lines.len();
     }
 }
@@ -90,18 +80,6 @@ fn answer_part(lines: &[&[u8]], answer: &impl Fn(&str, &mut String) -> Result<()
         }
     }
     (text, None)
-}
-
-/// Sends blocks of whole lines until the input ends, cannot be read, or nobody wants more.
-fn read_blocks(input: &mut impl Read, send: &SyncSender<Result<Vec<u8>>>) {
-    let mut rest = Vec::new();
-    loop {
-        let block = next_block(input, &mut rest);
-        let is_last = block.as_ref().map_or(true, Vec::is_empty);
-        if block.as_ref().is_ok_and(Vec::is_empty) || send.send(block).is_err() || is_last {
-            return;
-        }
-    }
 }
 
 /// The whole lines that are there, at least one; the last one may lack its line end. Empty at the end of the input. What
@@ -164,10 +142,10 @@ mod tests {
     fn blocks_are_of_whole_lines() {
         let blocks = |pieces: &[&[u8]]| {
             let mut input = Pieces(pieces.iter().map(|piece| piece.to_vec()).collect());
-            let (send, blocks) = sync_channel(9);
-            read_blocks(&mut input, &send);
-            drop(send);
-            blocks.iter().map(|block| String::from_utf8(block.unwrap()).unwrap()).collect::<Vec<_>>()
+            let mut rest = Vec::new();
+            let next = std::iter::from_fn(|| Some(next_block(&mut input, &mut rest).unwrap()));
+            let blocks = next.take_while(|block| !block.is_empty());
+            blocks.map(|block| String::from_utf8(block).unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(blocks(&[b"a\nb\nc", b"d\n", b"\n"]), ["a\nb\n", "cd\n", "\n"]);
         assert_eq!(blocks(&[b"a", b"b", b"c"]), ["abc"]);

@@ -14,7 +14,7 @@ use super::show::reason;
 use crate::args::{ListArgs, PullArgs, RmArgs};
 use crate::{loading, output};
 
-/// Files of a model that are named one by one.
+/// Names of the files of a model that are printed.
 const NAMES_SHOWN: usize = 4;
 
 pub(super) fn pull(args: &PullArgs) -> Result<()> {
@@ -138,7 +138,7 @@ pub(super) fn remove(args: &RmArgs) -> Result<()> {
     Ok(())
 }
 
-/// Names of files; of many the first and the last.
+/// Names of files; the first and the last of many.
 fn named(files: &[String]) -> String {
     match files {
         [first, .., last] if files.len() > NAMES_SHOWN => format!("{first} to {last}"),

@@ -1,4 +1,4 @@
-//! `minfer logprobs`.
+//! `minfer logprobs`: the most probable tokens after every token of a prompt.
 
 use std::io::Write;
 
@@ -13,7 +13,7 @@ use super::{input, scores};
 use crate::args::LogprobsArgs;
 use crate::{loading, output};
 
-/// Prints one JSON object a line and position.
+/// Prints one line of JSON for each position.
 pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
     let found = loading::find(&args.model)?;
     let ids = input::stdin_ids()?;
@@ -36,7 +36,7 @@ pub(super) fn logprobs(args: &LogprobsArgs) -> Result<()> {
     Ok(())
 }
 
-/// A list of ids needs room for itself and one position more, no matter how much the model could take.
+/// Without `-c` the context has room for the ids and one token more.
 fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
     let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     let wanted = u32::try_from(ids + 1)?;
@@ -46,7 +46,7 @@ fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
     Ok(options)
 }
 
-/// Numbers are written in `f32`'s own shortest round-trip form, so equal bits are equal text.
+/// Writes numbers in the shortest form that reads back to the same `f32`, so equal bits are equal text.
 fn write_row(out: &mut dyn Write, row: &PromptRow) -> std::io::Result<()> {
     let next = row.next_logprob.map_or("null".to_owned(), number);
     write!(out, "{{\"pos\":{},\"token\":{},\"next_logprob\":{next},\"top\":[", row.position, row.token)?;
@@ -57,7 +57,7 @@ fn write_row(out: &mut dyn Write, row: &PromptRow) -> std::io::Result<()> {
     writeln!(out, "]}}")
 }
 
-/// A number as JSON, which has none that are not finite.
+/// A number as JSON; null if it is not finite.
 fn number(value: f32) -> String {
     if value.is_finite() { format!("{value:?}") } else { "null".to_owned() }
 }

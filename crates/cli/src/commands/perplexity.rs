@@ -1,4 +1,4 @@
-//! `minfer perplexity`.
+//! `minfer perplexity`: exp of the mean negative log-likelihood over windows of a text.
 
 use anyhow::{Result, bail};
 use minfer::ContextLength;
@@ -11,7 +11,6 @@ use super::{input, scores};
 use crate::args::PerplexityArgs;
 use crate::{loading, output};
 
-/// Scores a text window by window and prints exp of the mean loss.
 pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let wanted = Wanted {
         what: format!("--window {}", args.window),
@@ -45,7 +44,7 @@ pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {
     let mut losses = Vec::new();
     for (index, tokens) in windows.iter().enumerate() {
         let mut tokens = tokens.to_vec();
-        // A model that was trained with a first token sees it first in every window.
+        // A model that was trained with BOS gets it at the start of every window.
         if let Some(bos) = bos {
             tokens[0] = bos;
         }

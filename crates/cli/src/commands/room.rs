@@ -9,7 +9,7 @@ use crate::args::{AnswerArgs, ContextArgs};
 use crate::loading::{self, Bound};
 use crate::wording;
 
-/// Something that was asked for, and the context that it needs.
+/// A request for tokens, and the flags that ask for it.
 pub(super) struct Wanted {
     /// What it is, such as `--window 512`.
     pub(super) what: String,
@@ -20,7 +20,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Refuses what does not fit the context that flags ask for. Nothing needs to be loaded for that.
+    /// Fails if the context that `-c` asks for is too short. Nothing is loaded yet.
     pub(super) fn check_asked(&self, context: &ContextArgs) -> Result<()> {
         match context.n_ctx {
             0 => Ok(()),
@@ -28,19 +28,15 @@ impl Wanted {
         }
     }
 
-    /// Refuses what does not fit the context of a loaded model.
+    /// Fails if the context of a loaded model is too short.
     pub(super) fn check(&self, loaded: &Loaded, context: &ContextArgs) -> Result<()> {
         if let Some(bound) = loaded.context_bound {
             let Bound { allows, more } = Bound::of(loaded, bound, loading::kv_options(context));
             return self.fits(loaded.n_ctx, allows, &more);
         }
-        let longer = match loaded.stretch {
-            Stretch::Never => "",
-            Stretch::Scaling => "a longer context (--rope-scaling, --rope-scale)",
-            Stretch::Scale => "a longer context (a larger --rope-scale)",
-            Stretch::FreqScale => "a longer context (a smaller --rope-freq-scale)",
-        };
-        self.fits(loaded.n_ctx, "the model's has", longer)
+        let hint = wording::stretch_hint(loaded.stretch);
+        let longer = hint.map(|hint| format!("a longer context ({hint})")).unwrap_or_default();
+        self.fits(loaded.n_ctx, "the model's has", &longer)
     }
 
     fn fits(&self, n_ctx: u32, has: &str, more: &str) -> Result<()> {
@@ -53,15 +49,13 @@ impl Wanted {
     }
 }
 
-/// What gives a loaded model a longer context; known also when an engine has taken the model.
+/// What gives a longer context than a loaded model has.
 pub(super) struct Longer {
-    /// Positions that there are.
     pub(super) n_ctx: u32,
     longest: u32,
     stretch: Stretch,
-    /// What allows no more of them than there are.
     bound: Option<Bound>,
-    /// Whether the oldest is forgotten where room runs out.
+    /// Whether there is a context shift.
     shifts: bool,
 }
 
@@ -77,7 +71,7 @@ impl Longer {
         }
     }
 
-    /// What gives a context of `needed` positions, as a clause with its separator.
+    /// A suggestion for a context of `needed` positions, with its separator.
     pub(super) fn clause(&self, needed: usize) -> String {
         if needed <= self.longest as usize {
             return match &self.bound {
@@ -86,24 +80,21 @@ impl Longer {
                 Some(Bound { allows, more }) => format!("; {allows} no more, {more} gives more"),
             };
         }
-        let most = self.longest;
-        match self.stretch {
-            Stretch::Never => format!("; the model's own has {most}, and its learned positions end there"),
-            Stretch::Scaling => format!(
-                "; the model's own has {most}, a longer one needs --rope-scaling with --rope-scale, and -c"
-            ),
-            Stretch::Scale => {
-                format!("; --rope-scale allows {most}, a longer one needs a larger --rope-scale, and -c")
-            }
-            Stretch::FreqScale => {
-                format!(
-                    "; --rope-freq-scale allows {most}, a longer one needs a smaller --rope-freq-scale, and -c"
-                )
-            }
+        let (most, limit) = (
+            self.longest,
+            match self.stretch {
+                Stretch::Never | Stretch::Scaling => "the model's own has",
+                Stretch::Scale => "--rope-scale allows",
+                Stretch::FreqScale => "--rope-freq-scale allows",
+            },
+        );
+        match wording::stretch_hint(self.stretch) {
+            None => format!("; {limit} {most}, and its learned positions end there"),
+            Some(hint) => format!("; {limit} {most}, a longer one needs {hint}, and -c"),
         }
     }
 
-    /// A failure with what helps where it is one of room.
+    /// Adds a suggestion to an error about a context that is too short.
     pub(super) fn explain(&self, error: Error) -> Error {
         match self.explained(&error) {
             None => error,

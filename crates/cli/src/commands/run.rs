@@ -1,4 +1,4 @@
-//! `minfer run`.
+//! `minfer run`: one prompt, one answer.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -19,7 +19,6 @@ use crate::args::{AnswerArgs, RunArgs};
 use crate::signals::Interrupts;
 use crate::{loading, output};
 
-/// Answers one prompt.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut file =
         args.answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;

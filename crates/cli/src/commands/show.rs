@@ -1,4 +1,4 @@
-//! `minfer show`.
+//! `minfer show`: metadata, tensors, memory and graph of a model file.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,7 +22,7 @@ const ARRAY_SHOWN: usize = 6;
 /// Characters of a metadata text that are printed.
 const TEXT_SHOWN: usize = 120;
 
-/// Prints what a file holds; what this build cannot run is shown as far as it goes.
+/// Prints what a file contains, also of a model that this build does not run.
 pub(super) fn show(args: &ShowArgs) -> Result<()> {
     let file = loading::find(&args.model)?.open()?;
     if let Some(format) = args.graph {
@@ -52,7 +52,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<()> {
     })
 }
 
-/// Why a file is no model, without the file's name.
+/// The message of an error about a file, without the file's name.
 pub(super) fn reason(error: &LoadError, path: &Path) -> String {
     let text = error.to_string();
     text.strip_prefix(&format!("{}: ", path.display())).unwrap_or(&text).to_owned()
@@ -115,7 +115,7 @@ fn print_model(out: &mut dyn Write, file: &ModelFile, model: &Model) -> Result<(
     Ok(())
 }
 
-/// Bytes of 1000 cached positions for each format.
+/// Bytes of 1000 positions in the KV cache, for each format.
 fn kv_estimates(model: &Model) -> String {
     let estimate = |format: KvFormat| {
         let spec = model.kv_spec(format, format, minfer::KvOptions::default().layout, 64, 1).ok()?;
@@ -175,7 +175,7 @@ fn described<'a>(file: &'a ModelFile, model: &'a Result<Model, String>) -> Descr
     }
 }
 
-/// A file's metadata, written as they are read: an array may hold more elements than memory.
+/// The metadata, serialized as it is read: an array may be larger than memory.
 struct Metadata<'a>(&'a File);
 
 impl Serialize for Metadata<'_> {
@@ -184,7 +184,7 @@ impl Serialize for Metadata<'_> {
     }
 }
 
-/// A value of the metadata.
+/// A metadata value.
 struct Written<'a>(Value<'a>);
 
 impl Serialize for Written<'_> {
@@ -260,7 +260,7 @@ fn draw(args: &ShowArgs, file: &ModelFile, format: GraphFormat) -> Result<()> {
     output::answer(|out| Ok(out.write_all(&bytes)?))
 }
 
-/// The model graph as JSON; of the body only nodes whose names begin with `prefix`.
+/// The model graph as JSON; only nodes of the body whose names begin with `prefix`.
 fn graph_json(model_graph: &ModelGraph, prefix: &str) -> serde_json::Value {
     if prefix.is_empty() {
         return minfer::graph::json::model_graph(model_graph);
@@ -269,7 +269,7 @@ fn graph_json(model_graph: &ModelGraph, prefix: &str) -> serde_json::Value {
     minfer::graph::json::graph(&Graph { nodes, ..model_graph.body.clone() }, &model_graph.weights)
 }
 
-/// The picture that Graphviz makes of a graph.
+/// Runs Graphviz.
 fn svg(source: &str) -> Result<Vec<u8>> {
     let mut child = Command::new("dot")
         .arg("-Tsvg")
@@ -279,11 +279,11 @@ fn svg(source: &str) -> Result<Vec<u8>> {
         .spawn()
         .context("Graphviz's `dot` cannot be run; install the package graphviz, or use --graph dot")?;
     let mut input = child.stdin.take().context("dot has no stdin")?;
-    // Written beside reading, so that neither side waits for the other with a full pipe.
+    // A thread writes while this one reads, so that no pipe stays full.
     let output = std::thread::scope(|scope| {
         let written = Builder::new().spawn_scoped(scope, move || input.write_all(source.as_bytes()));
         if let Err(error) = written {
-            // Its input ended with the refusal, so it ends too.
+            // Its input is closed, so it ends.
             let _ = child.wait();
             return Err(output::no_thread(error));
         }

@@ -9,7 +9,6 @@ use super::{input, lines};
 use crate::args::{DetokenizeArgs, TokenizeArgs};
 use crate::{loading, output};
 
-/// Text to ids.
 pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
     let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
     let options = EncodeOptions { add_special: args.add_special, parse_special: !args.no_parse_special };
@@ -70,7 +69,7 @@ fn id_lines(tokenizer: Tokenizer, options: DecodeOptions, out: &mut dyn Write) -
     })
 }
 
-/// Ids to text, byte for byte: no line end is added.
+/// Writes the text byte for byte; no line end is added.
 pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
     let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
     let options = DecodeOptions { show_special: !args.hide_special };

@@ -50,7 +50,7 @@ fn tests_that_cannot_be_run() {
         ),
         (
             &["-p", "9,99", "-c", "64"],
-            "-p 99 needs a context of 99 tokens, and -c gives 64: give a larger -c, or a smaller -p",
+            "-p 99 needs a context of 99 tokens, and -c gives 64: give a smaller -p or -d, or a larger -c",
         ),
         (
             &["-p", "500", "-n", "0", "--kv-memory", "128k"],

@@ -52,7 +52,7 @@ fn knobs_show_values_and_mark_those_of_no_use() {
     };
     for (variable, value, fault) in [
         ("MINFER_TEMP", "warm\u{1b}", "a number from 0 on is needed"),
-        ("MINFER_RAW", "perhaps", "neither 1, true"),
+        ("MINFER_RAW", "perhaps", "value was not a boolean"),
         ("MINFER_ISA", "sse", "invalid value 'sse' for '--isa <SET>'"),
     ] {
         assert_eq!(row(variable)["value"], value);

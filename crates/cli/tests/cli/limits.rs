@@ -44,11 +44,7 @@ fn what_needs_no_second_thread_goes_on_without_one() {
     assert!(refusal.contains("could not be started") && !refusal.contains("bug"), "{refusal}");
     let refusal = alone("run tiny.gguf one -n 1 -t 1 --chat-template chatml").last_error();
     assert!(refusal.contains("thread") && !refusal.contains("bug"), "{refusal}");
-    assert_eq!(
-        alone("tokenize tiny.gguf --jsonl").failure(),
-        "a thread could not be started: Resource temporarily unavailable (os error 11); a larger limit of processes \
-         (ulimit -u) may help"
-    );
+    assert!(alone("tokenize tiny.gguf --jsonl").stdout().starts_with("{\"ids\":["));
 }
 
 #[test]

@@ -70,12 +70,12 @@ fn texts_that_cannot_be_scored() {
     let run = |words: &[&str]| place.minfer(&[&["perplexity", "tiny.gguf", "short.txt"], words].concat());
     assert_eq!(
         run(&["--window", "64", "-c", "32"]).failure(),
-        "--window 64 needs a context of 64 tokens, and -c gives 32: give a larger -c, or a smaller --window"
+        "--window 64 needs a context of 64 tokens, and -c gives 32: give a smaller --window, or a larger -c"
     );
     assert_eq!(
         run(&["--window", "600"]).failure(),
         "--window 600 needs a context of 600 tokens, and the model's has 512: give a smaller --window, or a longer context \
-         (--rope-scaling, --rope-scale)"
+         (--rope-scaling with --rope-scale)"
     );
     let place = Place::with(Family::Gpt2);
     place.write("short.txt", "one");
