@@ -10,8 +10,8 @@ pub mod cpu {
 pub mod engine {
     pub use minfer_engine::{
         ConfigError, ContextShift, Engine, EngineError, EngineStats, Event, EventSink, Events, ModelExecutor,
-        ParamError, PromptLogprobs, Request, RequestError, RequestId, Row, RunError, Runner, RunnerOptions,
-        RunnerStats, SamplingParams, SessionId, SessionInfo, Stage, SubmitError, Want,
+        Param, ParamError, PromptLogprobs, Request, RequestError, RequestId, Row, RunError, Runner,
+        RunnerOptions, RunnerStats, SamplingParams, SessionId, SessionInfo, Stage, SubmitError, Want,
     };
 
     /// What a client hears about its request.
@@ -63,8 +63,8 @@ pub mod graph {
 /// Model families, and what may be changed about a file's description of itself.
 pub mod models {
     pub use minfer_models::{
-        Family, MetadataOverride, Model, ModelError, ModelOptions, OverrideRange, RopeOverrides,
-        RopeScalingKind, Yarn,
+        Family, MetadataOverride, Model, ModelError, ModelOptions, OverrideRange, RopeNeed, RopeOverrides,
+        RopeScalingKind, RopeSetting, Yarn,
     };
 }
 
