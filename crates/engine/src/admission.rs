@@ -1,4 +1,4 @@
-//! From a request to a sequence: checks it and gives it a place among the live ones.
+//! Admission: checks a request, counts it as live, and makes a sequence of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -60,11 +60,11 @@ impl Admission {
         Ok(Sequence::new(request, most, sampler, text, reply))
     }
 
-    /// Checks a request and tells the most tokens that it has room to generate.
+    /// Checks a request and returns the most tokens that it can generate.
     fn most_tokens(&self, request: &Request) -> Result<usize, SubmitError> {
         request.validate(self.vocab)?;
         let (n_prompt_tokens, n_ctx, kv_tokens) = (request.prompt.len(), self.n_ctx, self.kv_tokens);
-        // A prompt that fills the context leaves room for no token, which is enough where none is asked for.
+        // A prompt may fill the whole context if no token is to be generated.
         let needed = usize::from(request.max_tokens != Some(0));
         if let Some(shift) = request.context_shift
             && shift.keep as usize + 1 >= n_ctx.min(kv_tokens)
@@ -72,11 +72,12 @@ impl Admission {
             let (keep, n_ctx) = (shift.keep, n_ctx.min(kv_tokens));
             return Err(RequestError::KeepsTooMuch { keep, n_ctx }.into());
         }
-        // What forgets never comes to the context's end, so a generation without a bound has that of a whole context.
+        // With a context shift the context never ends a generation, so the default limit is one
+        // context of tokens.
         let endless = request.context_shift.is_some() && request.max_tokens.is_none();
         let unlimited = if endless { n_ctx } else { usize::MAX };
         if request.session.is_some() {
-            // How much of it is new is known when the request begins.
+            // How many of the tokens are new is known only when the request starts.
             return Ok(unlimited);
         }
         if n_prompt_tokens + needed > n_ctx {

@@ -3,7 +3,7 @@
 use minfer_graph::Extents;
 
 use crate::ConfigError;
-use crate::kv::Placement;
+use crate::kv::BlockOrder;
 use crate::kv::session::SessionIdentity;
 
 /// Settings of one engine.
@@ -20,7 +20,7 @@ pub struct EngineConfig {
     /// Most KV blocks of each group, where fewer than the arena reserves are wanted.
     pub kv_blocks: Option<u32>,
     /// In which order KV blocks are handed out.
-    pub placement: Placement,
+    pub block_order: BlockOrder,
     /// Whether rows of ended requests are kept for later ones while there is memory.
     pub prefix_cache: bool,
     /// What saved conversations depend on.
@@ -35,7 +35,7 @@ impl Default for EngineConfig {
             n_slots: 4,
             queue: 512,
             kv_blocks: None,
-            placement: Placement::Fresh,
+            block_order: BlockOrder::LowestFirst,
             prefix_cache: true,
             identity: SessionIdentity::default(),
         }

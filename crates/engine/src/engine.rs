@@ -285,7 +285,7 @@ fn serve(mut worker: Worker, commands: &Receiver<Command>) {
 /// still there.
 fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
     loop {
-        let command = if worker.has_work() || worker.tidy_idle() {
+        let command = if worker.has_work() || worker.compact_idle() {
             match commands.try_recv() {
                 Ok(command) => command,
                 Err(TryRecvError::Empty) if worker.has_work() => return true,

@@ -1,16 +1,16 @@
-//! The tokens of a conversation, and which of them the cache has been told to forget.
+//! The tokens of a conversation, and which of them context shifts have removed from the cache.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Every token that a sequence was ever given, those whose rows were removed included.
+/// Every token of a sequence, including those whose rows were removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct History {
     /// In order.
     pub(crate) tokens: Vec<u32>,
     /// Indices of `tokens` without rows, ascending; neighbours are joined.
     removed: Vec<Range<u32>>,
-    /// How many indices those are.
+    /// Total length of the `removed` ranges.
     removed_tokens: u32,
 }
 
@@ -58,13 +58,13 @@ impl History {
         self.removed_tokens
     }
 
-    /// Tokens from index `from` on that were removed, or are to be passed over where rows are computed again.
+    /// Number of removed tokens from index `from` on.
     pub(crate) fn removed_from(&self, from: usize) -> u32 {
         let first = self.removed.partition_point(|range| (range.end as usize) <= from);
         self.removed[first..].iter().map(|range| range.end - range.start.max(from as u32)).sum()
     }
 
-    /// The first index from `from` on whose token was not removed.
+    /// The first index, from `from` on, of a token that was not removed.
     pub(crate) fn passing_removed(&self, from: usize) -> usize {
         let next = self.removed.partition_point(|range| (range.end as usize) <= from);
         match self.removed.get(next) {
@@ -73,7 +73,7 @@ impl History {
         }
     }
 
-    /// Tokens from index `from` on up to the next one that was removed.
+    /// Number of tokens from index `from` to the next removed one.
     pub(crate) fn until_removed(&self, from: usize) -> usize {
         let next = self.removed.partition_point(|range| (range.start as usize) < from);
         self.removed.get(next).map_or(self.tokens.len(), |range| range.start as usize) - from
@@ -103,7 +103,7 @@ impl History {
     pub(crate) fn remove(&mut self, positions: Range<u32>) {
         let Some(last) = positions.end.checked_sub(1).filter(|&last| last >= positions.start) else { return };
         let mut added = self.index_of(positions.start)..self.index_of(last) + 1;
-        // Whatever was removed inside of the range or beside it is part of one larger range now.
+        // Ranges that overlap or touch the new one are merged into it.
         self.removed.retain(|range| {
             let apart = range.end < added.start || range.start > added.end;
             if !apart {
@@ -116,14 +116,15 @@ impl History {
         self.removed_tokens = count(&self.removed);
     }
 
-    /// These tokens go on from those of another conversation, and are without the same ones.
+    /// Takes over the removed ranges of a conversation that these tokens continue.
     pub(crate) fn adopt(&mut self, other: &History) {
         self.removed.clone_from(&other.removed);
         self.removed_tokens = other.removed_tokens;
     }
 
-    /// How many tokens of `prompt` the first `fed` tokens stand for, at most all but the last: as many as are equal. None where
-    /// they part before the end of what was removed, because rows know what came before them.
+    /// How many tokens of `prompt` the first `fed` tokens stand for, at most all but the last: as
+    /// many as are equal. None where they part before the end of what was removed, because rows
+    /// know what came before them.
     pub(crate) fn shared_with(&self, prompt: &[u32], fed: usize) -> u32 {
         let most = fed.min(prompt.len().saturating_sub(1));
         let equal = self.tokens.iter().zip(prompt).take(most).take_while(|(own, other)| own == other).count();

@@ -1,4 +1,4 @@
-//! The host's memory beside the cache.
+//! Host memory for rows that are swapped out of the KV cache, and who accounts for it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,32 +9,33 @@ pub trait HostLease: Send + Sync {
     fn taken(&mut self) {}
 }
 
-/// Memory that nobody accounts for.
+/// Memory without an account.
 struct Unbounded;
 
 impl HostLease for Unbounded {}
 
-/// Whom an engine asks before it copies rows from the cache to the host's memory. By default nobody: there is always room.
+/// What an engine asks before it swaps rows out to host memory. By default every request is
+/// granted.
 #[derive(Clone)]
 pub struct HostMemory(Arc<dyn Fn(u64) -> Option<Box<dyn HostLease>> + Send + Sync>);
 
 impl HostMemory {
-    /// `lend` is given bytes, and gives a lease for them or `None` where they are not to be had.
+    /// `lend` gets a number of bytes and returns a lease for them, or `None` to refuse.
     pub fn new(lend: impl Fn(u64) -> Option<Box<dyn HostLease>> + Send + Sync + 'static) -> HostMemory {
         HostMemory(Arc::new(lend))
     }
 
-    /// A lease for so many bytes, where they are to be had.
+    /// A lease for `bytes`, or `None` where they are refused.
     pub fn lend(&self, bytes: u64) -> Option<Box<dyn HostLease>> {
         (self.0)(bytes)
     }
 
-    /// Leased room for so many bytes, where there is any.
-    pub(crate) fn room(&self, bytes: u64) -> Option<HostRoom> {
+    /// Leased memory for `bytes`, or `None` where the lease or the allocation is refused.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<SwapSpace> {
         let lease = self.lend(bytes)?;
         let mut memory = Vec::new();
         memory.try_reserve_exact(usize::try_from(bytes).ok()?).ok()?;
-        Some(HostRoom { bytes: memory, lease })
+        Some(SwapSpace { bytes: memory, lease })
     }
 }
 
@@ -50,21 +51,21 @@ impl fmt::Debug for HostMemory {
     }
 }
 
-/// Memory with its lease, which goes after it.
-pub(crate) struct HostRoom {
+/// Memory with its lease. The memory is freed before the lease ends.
+pub(crate) struct SwapSpace {
     pub(crate) bytes: Vec<u8>,
     lease: Box<dyn HostLease>,
 }
 
-impl HostRoom {
+impl SwapSpace {
     /// All of the bytes have been written.
     pub(crate) fn filled(&mut self) {
         self.lease.taken();
     }
 }
 
-impl fmt::Debug for HostRoom {
+impl fmt::Debug for SwapSpace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("HostRoom").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+        formatter.debug_struct("SwapSpace").field("bytes", &self.bytes.len()).finish_non_exhaustive()
     }
 }

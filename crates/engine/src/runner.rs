@@ -8,7 +8,7 @@ use minfer_graph::{BackendError, Extents, KvSpec};
 use minfer_tensor::counted;
 
 use crate::feed::Feed;
-use crate::kv::{Placement, SequenceId, Store, StoreError, StoreOptions};
+use crate::kv::{BlockOrder, SequenceId, Store, StoreError, StoreOptions};
 use crate::{ModelExecutor, ModelExecutorError};
 
 /// A model with a KV store and nothing else: no queue, no sampling, no thread.
@@ -27,7 +27,7 @@ pub struct RunnerOptions {
     /// Most KV blocks of each group, where fewer than the arena reserves are wanted.
     pub kv_blocks: Option<u32>,
     /// In which order KV blocks are handed out.
-    pub placement: Placement,
+    pub block_order: BlockOrder,
     /// Whether sequences can begin with rows of others that began alike.
     pub prefix_cache: bool,
 }
@@ -109,8 +109,8 @@ pub enum RunError {
 
 impl RunnerOptions {
     fn store(self) -> StoreOptions {
-        let RunnerOptions { kv_blocks, placement, prefix_cache } = self;
-        StoreOptions { most_blocks: kv_blocks, placement, cache: prefix_cache, ..StoreOptions::default() }
+        let RunnerOptions { kv_blocks, block_order, prefix_cache } = self;
+        StoreOptions { most_blocks: kv_blocks, block_order, cache: prefix_cache, ..StoreOptions::default() }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::kv::SequenceId;
 use crate::reply::Reply;
 use crate::request::{ContextShift, PromptLogprobs, Request};
 use crate::sampler::Sampler;
-use crate::session::{Rows, SessionId};
+use crate::session::{RowStorage, SessionId};
 
 /// A request that was accepted.
 pub(crate) struct Sequence {
@@ -25,7 +25,7 @@ pub(crate) struct Sequence {
     /// Tokens that had been fed when its rows were last given up, to be computed again.
     refeed: usize,
     /// Where the rows of the fed tokens are.
-    pub(crate) rows: Rows,
+    pub(crate) rows: RowStorage,
     /// The conversation that this request goes on with.
     pub(crate) session: Option<SessionId>,
     /// What to forget when the context is full.
@@ -79,7 +79,7 @@ impl Sequence {
             history: History::new(request.prompt),
             fed: 0,
             refeed: 0,
-            rows: Rows::None,
+            rows: RowStorage::None,
             session: request.session,
             context_shift: request.context_shift,
             // Predictions at positions of the prompt need the forward of each.
@@ -119,7 +119,7 @@ impl Sequence {
     /// It does not run.
     pub(crate) fn kv(&self) -> SequenceId {
         match self.rows {
-            Rows::Cached(kv) => kv,
+            RowStorage::Cached(kv) => kv,
             _ => panic!("a running sequence is in the store"),
         }
     }
@@ -133,7 +133,7 @@ impl Sequence {
     pub(crate) fn give_up_rows(&mut self) {
         self.recompute(self.fed);
         self.fed = 0;
-        self.rows = Rows::None;
+        self.rows = RowStorage::None;
     }
 
     /// The rows of its first `tokens` tokens are computed again.
@@ -204,7 +204,7 @@ impl Sequence {
 
     /// The sequence takes part in steps from now on; its first `rows` rows are there already.
     pub(crate) fn admit(&mut self, kv: SequenceId, rows: u32) {
-        self.rows = Rows::Cached(kv);
+        self.rows = RowStorage::Cached(kv);
         self.fed = self.history.index_of(rows) as usize;
         let removed = self.history.removed_tokens();
         self.cached.get_or_insert(((rows + removed).min(self.prompt_len as u32), removed));

@@ -1,4 +1,4 @@
-//! Conversations that an engine keeps between requests.
+//! Sessions: conversations whose tokens and KV rows an engine keeps between requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use minfer_graph::KvSpec;
 
 use crate::RequestId;
 use crate::history::History;
-use crate::host::HostRoom;
+use crate::host::SwapSpace;
 use crate::kv::session::{SessionError, SessionFile, SessionIdentity, SessionRows};
-use crate::kv::{SequenceId, Shape};
+use crate::kv::{SequenceId, SequenceLayout};
 
 /// Names a conversation of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,7 +18,7 @@ pub struct SessionId(pub(crate) u64);
 /// What is known of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionInfo {
-    /// Every token, those that were forgotten included.
+    /// Every token, including removed ones.
     pub tokens: Vec<u32>,
     /// Tokens whose rows are kept; they need not be fed again.
     pub rows: u32,
@@ -26,23 +26,23 @@ pub struct SessionInfo {
     pub removed: u32,
 }
 
-/// Where the rows of a sequence's fed tokens are.
+/// Where the KV rows of a sequence's fed tokens are stored.
 #[derive(Debug, Default)]
-pub(crate) enum Rows {
-    /// Nowhere: they are to be computed.
+pub(crate) enum RowStorage {
+    /// Not stored: they have to be computed.
     #[default]
     None,
-    /// In the store.
+    /// In the KV store.
     Cached(SequenceId),
-    /// In the host's memory, because a shifted sequence cannot be computed again.
+    /// In host memory: a shifted sequence is swapped out, because its rows cannot be recomputed.
     Swapped(Arc<Swapped>),
 }
 
-/// Rows outside of the store.
+/// The rows of a swapped-out sequence.
 #[derive(Debug)]
 pub(crate) struct Swapped {
-    pub(crate) shape: Shape,
-    pub(crate) rows: HostRoom,
+    pub(crate) layout: SequenceLayout,
+    pub(crate) rows: SwapSpace,
 }
 
 /// A conversation between requests.
@@ -51,10 +51,10 @@ pub(crate) struct Session {
     pub(crate) history: History,
     /// Tokens that have been fed, whether their rows are still there or not.
     pub(crate) fed: usize,
-    pub(crate) rows: Rows,
-    /// That of every request that goes on with it.
+    pub(crate) rows: RowStorage,
+    /// The salt that every request of this conversation must have.
     pub(crate) salt: Option<u64>,
-    /// The request that has its history and rows now.
+    /// The running request that uses its history and rows.
     pub(crate) user: Option<RequestId>,
     /// When it was last used, counted in uses.
     pub(crate) used: u64,
@@ -72,8 +72,8 @@ pub(crate) struct SessionTerms {
 }
 
 impl SessionTerms {
-    /// Opens a file of one conversation. What its header says is checked before a row is read. Needs no engine, so that steps go on
-    /// meanwhile.
+    /// Opens a file of one conversation. What its header says is checked before a row is read.
+    /// Needs no engine, so that steps go on meanwhile.
     ///
     /// # Errors
     /// The file is not sound, or not of this model, template, KV format and context.

@@ -1,9 +1,9 @@
 //! The step loop's state and its four verbs: schedule, run, sample, publish.
 
 mod admit;
-mod room;
+mod compaction;
+mod preempt;
 mod sessions;
-mod tidy;
 
 use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,10 +22,10 @@ use crate::reply::Reply;
 use crate::sampler::logprobs::LogSoftmax;
 use crate::sampler::{SampleError, Scratch};
 use crate::sequence::{Chosen, Sequence};
-use crate::session::{Rows, Session, SessionId};
+use crate::session::{RowStorage, Session, SessionId};
 use crate::stats::EngineStats;
 use crate::{EngineError, HostMemory, ModelExecutor, RequestId};
-use room::Cells;
+use preempt::Cells;
 
 /// Consecutive steps that may leave work and advance none.
 pub(crate) const STALLED_STEPS: u32 = 64;
@@ -49,8 +49,8 @@ pub(crate) struct Worker {
     feed: Feed,
     scratch: Scratch,
     idle_steps: u32,
-    /// Memory was given back since blocks were last known to lie close together.
-    untidy: bool,
+    /// Blocks were freed since compaction last found nothing to move.
+    fragmented: bool,
     counts: EngineStats,
     shared: Arc<Mutex<EngineStats>>,
     /// Endings that are sent once memory is given back and the counts are public.
@@ -83,7 +83,7 @@ impl Worker {
         let options = StoreOptions {
             most_blocks: config.kv_blocks,
             most_bytes: model.arena().memory().limit,
-            placement: config.placement,
+            block_order: config.block_order,
             cache: config.prefix_cache,
             // The rows of a store are all of one model: half of its identity is enough to tell them from another's.
             fingerprint: config.identity.model as u64,
@@ -105,7 +105,7 @@ impl Worker {
             feed: Feed::default(),
             scratch: Scratch::default(),
             idle_steps: 0,
-            untidy: false,
+            fragmented: false,
             counts: EngineStats::default(),
             shared,
             endings: Vec::new(),
@@ -159,9 +159,9 @@ impl Worker {
             let Some(index) = self.running.iter().position(|sequence| sequence.id() == id) else { continue };
             let tokens = self.running[index].at_once(tokens);
             match self.prepare(index, tokens) {
-                Cells::Taken => pieces.push((id, tokens)),
-                Cells::Missing(error) => missing = Some(error),
-                Cells::GivenUp => gave = true,
+                Cells::Prepared => pieces.push((id, tokens)),
+                Cells::OutOfBlocks(error) => missing = Some(error),
+                Cells::Skipped => gave = true,
             }
         }
         if let Some(error) = missing.filter(|_| pieces.is_empty() && !gave) {
@@ -251,7 +251,7 @@ impl Worker {
         }
         self.settle();
         if self.has_work() {
-            self.tidy();
+            self.compact_some();
         }
         !stalled
     }
@@ -309,14 +309,14 @@ impl Worker {
 
     /// Gives a sequence's memory back; its client hears of the end when the step settles.
     fn end(&mut self, mut sequence: Sequence, event: Event) {
-        if let Rows::Cached(kv) = sequence.rows {
+        if let RowStorage::Cached(kv) = sequence.rows {
             self.store.undo(self.model.arena(), kv);
         }
-        self.stash(&mut sequence);
-        if let Rows::Cached(kv) = sequence.rows {
+        self.keep_session(&mut sequence);
+        if let RowStorage::Cached(kv) = sequence.rows {
             self.store.drop_sequence(self.model.arena(), kv);
         }
-        self.untidy = true;
+        self.fragmented = true;
         match event {
             Event::Failed(_) => self.counts.failed += 1,
             Event::Cancelled => self.counts.cancelled += 1,
@@ -409,7 +409,7 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
 #[cfg(test)]
 mod admit_tests;
 #[cfg(test)]
-mod room_tests;
+mod preempt_tests;
 #[cfg(test)]
 mod session_tests;
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub mod engine {
 
     /// The bookkeeping of the KV cache, and saved sessions.
     pub mod kv {
-        pub use minfer_engine::kv::{KvStats, Placement, SequenceId, Store, StoreOptions};
+        pub use minfer_engine::kv::{BlockOrder, KvStats, SequenceId, Store, StoreOptions};
 
         /// Session files.
         pub mod session {

@@ -13,7 +13,7 @@ const CONFIG: EngineConfig = EngineConfig {
     n_slots: 3,
     queue: 5,
     kv_blocks: None,
-    placement: crate::kv::Placement::Fresh,
+    block_order: crate::kv::BlockOrder::LowestFirst,
     prefix_cache: true,
     identity: crate::kv::session::SessionIdentity { model: 1, template: 2 },
 };

@@ -1,40 +1,40 @@
-//! The blocks of one group: which are free, which only the cache keeps, and how many sequences own each of the others.
+//! The block pool of one group: free blocks, cached blocks, and reference counts.
 
 use std::collections::BTreeMap;
 
 use super::prefix::NodeId;
 
-/// In which order free blocks are handed out. It changes where rows lie, and must change nothing else.
+/// The order in which free blocks are allocated. It changes where rows lie and no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Placement {
-    /// The lowest free block first, so that high memory can be given back.
+pub enum BlockOrder {
+    /// The lowest free block first, so that memory of high blocks can be released.
     #[default]
-    Fresh,
+    LowestFirst,
     /// A free block drawn from a generator with this seed.
     Shuffled(u64),
 }
 
-/// By what a block's rows are known.
+/// A block's entry in the prefix index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Name {
-    /// The node of all of its rows, or, where not all are known, of the block before.
+pub(super) struct IndexEntry {
+    /// The node of the block if it is full, else of the block before it.
     pub(super) node: NodeId,
-    /// Its first rows that are known.
+    /// Number of its first rows that are indexed.
     pub(super) rows: u32,
 }
 
-/// Free list, reference counts and names.
+/// Free list, reference counts and index entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BlockPool {
     owners: Vec<u32>,
-    names: Vec<Option<Name>>,
+    entries: Vec<Option<IndexEntry>>,
     /// When each block last lost its last owner.
     left: Vec<u64>,
-    /// Named blocks that nobody owns, by when they lost their last owner.
+    /// Indexed blocks without an owner, by the time when they lost the last one.
     cached: BTreeMap<u64, u32>,
     /// Free blocks as a heap of one order: the next to hand out is last.
     free: Vec<u32>,
-    placement: Placement,
+    block_order: BlockOrder,
     /// Blocks with more than one owner.
     shared: u32,
     /// All owners of all blocks.
@@ -43,16 +43,16 @@ pub(super) struct BlockPool {
 
 impl BlockPool {
     /// All of `blocks` free.
-    pub(super) fn new(blocks: u32, placement: Placement) -> BlockPool {
+    pub(super) fn new(blocks: u32, block_order: BlockOrder) -> BlockPool {
         let free = (0..blocks).rev().collect();
         let count = blocks as usize;
         BlockPool {
             owners: vec![0; count],
-            names: vec![None; count],
+            entries: vec![None; count],
             left: vec![0; count],
             cached: BTreeMap::new(),
             free,
-            placement,
+            block_order,
             shared: 0,
             references: 0,
         }
@@ -66,17 +66,17 @@ impl BlockPool {
         self.free.len() as u32
     }
 
-    /// Named blocks that nobody owns.
+    /// Number of indexed blocks without an owner.
     pub(super) fn cached(&self) -> u32 {
         self.cached.len() as u32
     }
 
-    /// Blocks that somebody owns.
+    /// Number of blocks with an owner.
     pub(super) fn live(&self) -> u32 {
         self.total() - self.free() - self.cached()
     }
 
-    /// Blocks that can be had: the free and the cached ones.
+    /// Number of free and cached blocks.
     pub(super) fn available(&self) -> u32 {
         self.free() + self.cached()
     }
@@ -103,7 +103,7 @@ impl BlockPool {
 
     /// A free block, now with one owner.
     pub(super) fn take(&mut self) -> Option<u32> {
-        if let Placement::Shuffled(state) = &mut self.placement {
+        if let BlockOrder::Shuffled(state) = &mut self.block_order {
             let last = self.free.len().checked_sub(1)?;
             self.free.swap(draw(state, last + 1), last);
         }
@@ -120,23 +120,23 @@ impl BlockPool {
         is_free
     }
 
-    pub(super) fn name(&self, block: u32) -> Option<Name> {
-        self.names[block as usize]
+    pub(super) fn entry(&self, block: u32) -> Option<IndexEntry> {
+        self.entries[block as usize]
     }
 
-    pub(super) fn set_name(&mut self, block: u32, name: Name) {
-        self.names[block as usize] = Some(name);
+    pub(super) fn set_entry(&mut self, block: u32, entry: IndexEntry) {
+        self.entries[block as usize] = Some(entry);
     }
 
-    pub(super) fn take_name(&mut self, block: u32) -> Option<Name> {
-        self.names[block as usize].take()
+    pub(super) fn take_entry(&mut self, block: u32) -> Option<IndexEntry> {
+        self.entries[block as usize].take()
     }
 
-    /// A free block takes over the owners and the name of another, which is free then.
+    /// Moves owners and index entry of block `from` to the free block `to`; `from` is free then.
     pub(super) fn rename(&mut self, from: u32, to: u32) {
         self.free.retain(|&block| block != to);
         self.owners[to as usize] = std::mem::take(&mut self.owners[from as usize]);
-        self.names[to as usize] = self.names[from as usize].take();
+        self.entries[to as usize] = self.entries[from as usize].take();
         self.left[to as usize] = self.left[from as usize];
         self.cached.values_mut().filter(|block| **block == from).for_each(|block| *block = to);
         self.free_up(from);
@@ -153,18 +153,18 @@ impl BlockPool {
         }
     }
 
-    /// One owner less. Tells whether the block is free now: where that was the last owner, a named block is cached instead, and
-    /// `time` says since when.
+    /// One owner less. Returns whether the block is free now. An indexed block without an owner is
+    /// cached instead, since `time`.
     ///
     /// # Panics
-    /// Nobody owns the block.
+    /// The block has no owner.
     pub(super) fn give(&mut self, block: u32, time: u64) -> bool {
         let owners = &mut self.owners[block as usize];
-        assert!(*owners > 0, "KV block {block} is given back but has no owner");
+        assert!(*owners > 0, "KV block {block} is released but has no owner");
         *owners -= 1;
         self.shared -= u32::from(*owners == 1);
         self.references -= 1;
-        let (ownerless, named) = (*owners == 0, self.names[block as usize].is_some());
+        let (ownerless, named) = (*owners == 0, self.entries[block as usize].is_some());
         if ownerless && named {
             self.left[block as usize] = time;
             self.cached.insert(time, block);
@@ -174,18 +174,17 @@ impl BlockPool {
         ownerless && !named
     }
 
-    /// A cached block is free; its name is gone.
+    /// Frees a cached block whose index entry was removed.
     pub(super) fn discard(&mut self, block: u32) {
         self.cached.remove(&self.left[block as usize]);
         self.free_up(block);
     }
 
-    /// A block that nobody owns can be handed out again. Keeps the free list in descending order where the lowest is wanted
-    /// first.
+    /// Puts a block on the free list. With [`BlockOrder::LowestFirst`] the list stays in descending order.
     fn free_up(&mut self, block: u32) {
-        let place = match self.placement {
-            Placement::Fresh => self.free.partition_point(|&other| other > block),
-            Placement::Shuffled(_) => self.free.len(),
+        let place = match self.block_order {
+            BlockOrder::LowestFirst => self.free.partition_point(|&other| other > block),
+            BlockOrder::Shuffled(_) => self.free.len(),
         };
         self.free.insert(place, block);
     }
@@ -195,14 +194,15 @@ impl BlockPool {
 impl BlockPool {
     /// Makes pools equal that differ in nothing but the order in which free blocks are handed out.
     pub(super) fn forget_order(&mut self) {
-        self.placement = Placement::Fresh;
+        self.block_order = BlockOrder::LowestFirst;
         self.free.sort_unstable();
-        let names = &self.names;
+        let names = &self.entries;
         self.left.iter_mut().zip(names).filter(|(_, name)| name.is_none()).for_each(|(left, _)| *left = 0);
     }
 }
 
-/// A number below `bound` from SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+/// A number below `bound` from SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+/// number generators").
 fn draw(state: &mut u64, bound: usize) -> usize {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut bits = *state;
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn fresh_hands_out_the_lowest() {
-        let mut pool = BlockPool::new(4, Placement::Fresh);
+        let mut pool = BlockPool::new(4, BlockOrder::LowestFirst);
         assert_eq!(drain(&mut pool), [0, 1, 2, 3]);
         for block in [2, 0, 3] {
             assert!(pool.give(block, 0));
@@ -231,18 +231,18 @@ mod tests {
 
     #[test]
     fn shuffled_hands_out_each_once_in_another_order() {
-        let mut pool = BlockPool::new(64, Placement::Shuffled(1));
+        let mut pool = BlockPool::new(64, BlockOrder::Shuffled(1));
         let mut order = drain(&mut pool);
         assert!(!order.is_sorted());
-        assert_ne!(order, drain(&mut BlockPool::new(64, Placement::Shuffled(2))));
-        assert_eq!(order, drain(&mut BlockPool::new(64, Placement::Shuffled(1))));
+        assert_ne!(order, drain(&mut BlockPool::new(64, BlockOrder::Shuffled(2))));
+        assert_eq!(order, drain(&mut BlockPool::new(64, BlockOrder::Shuffled(1))));
         order.sort_unstable();
         assert_eq!(order, Vec::from_iter(0..64));
     }
 
     #[test]
     fn a_shared_block_is_free_after_its_last_owner() {
-        let mut pool = BlockPool::new(2, Placement::Fresh);
+        let mut pool = BlockPool::new(2, BlockOrder::LowestFirst);
         let block = pool.take().unwrap();
         pool.share(block);
         pool.share(block);
@@ -255,26 +255,26 @@ mod tests {
 
     #[test]
     fn a_named_block_is_cached_after_its_last_owner() {
-        let mut pool = BlockPool::new(3, Placement::Fresh);
+        let mut pool = BlockPool::new(3, BlockOrder::LowestFirst);
         let blocks = [0; 2].map(|_| pool.take().unwrap());
         for (block, time) in blocks.into_iter().zip([8, 7]) {
-            pool.set_name(block, Name { node: 0, rows: 16 });
+            pool.set_entry(block, IndexEntry { node: 0, rows: 16 });
             assert!(!pool.give(block, time));
         }
         assert_eq!((pool.live(), pool.cached(), pool.available(), pool.oldest()), (0, 2, 3, Some((7, 1))));
         pool.share(1);
         pool.rename(0, 2);
         assert_eq!((pool.live(), pool.cached(), pool.oldest()), (1, 1, Some((8, 2))));
-        assert!(pool.name(0).is_none());
-        pool.take_name(2);
+        assert!(pool.entry(0).is_none());
+        pool.take_entry(2);
         pool.discard(2);
         assert_eq!((pool.live(), pool.free()), (1, 2));
     }
 
     #[test]
-    #[should_panic(expected = "KV block 0 is given back but has no owner")]
+    #[should_panic(expected = "KV block 0 is released but has no owner")]
     fn a_block_is_not_given_back_twice() {
-        let mut pool = BlockPool::new(1, Placement::Fresh);
+        let mut pool = BlockPool::new(1, BlockOrder::LowestFirst);
         let block = pool.take().unwrap();
         assert!(pool.give(block, 0));
         pool.give(block, 0);

@@ -1,4 +1,4 @@
-//! Moving blocks to low indexes, so that the memory of high ones can be given back.
+//! Compaction: moves blocks to low indexes, so that memory of high granules can be released.
 
 use minfer_graph::backend::KvArena;
 
@@ -14,8 +14,8 @@ struct Move {
 }
 
 impl Store {
-    /// Moves up to `most` blocks to lower free places of their groups, the highest first, and tells how many. Block tables name
-    /// the new places; no row changes.
+    /// Moves up to `most` blocks to lower free places of their groups, the highest first. Returns
+    /// how many. Block tables name the new places; no row changes.
     ///
     /// # Errors
     /// The arena refused a block or a copy; nothing has moved then.
@@ -24,7 +24,7 @@ impl Store {
     /// A sequence has cells that are not published.
     pub fn compact(&mut self, arena: &mut dyn KvArena, most: u32) -> Result<u32, StoreError> {
         for &id in self.sequences.keys() {
-            self.settled(id);
+            self.published(id);
         }
         let moves = self.plan_moves(most);
         for (index, &step) in moves.iter().enumerate() {
@@ -73,7 +73,7 @@ impl Store {
 
     fn rename(&mut self, Move { group, from, to }: Move) {
         let Group { pool, block_tokens, .. } = &mut self.groups[group];
-        if let Some(name) = pool.name(from) {
+        if let Some(name) = pool.entry(from) {
             self.index.tree_mut(*block_tokens).rename(name.node, group, from, to);
         }
         pool.rename(from, to);

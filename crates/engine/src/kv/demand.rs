@@ -1,30 +1,32 @@
-//! How many blocks sequences will take, and whether they are to be had.
+//! Demand: how many blocks sequences will take, and whether those are free.
 
 use std::collections::HashMap;
 
-use super::restore::{Shape, lacking};
+use super::restore::{SequenceLayout, lacking};
 use super::store::{Group, SequenceId, Store};
 use super::table::Table;
 
-/// Blocks that context shifts may leave partly empty: the last one of what is kept, and the first one behind it.
+/// Blocks that a context shift may leave partly empty: the last one of the kept tokens, and the
+/// first one behind them.
 pub const SHIFTED_BLOCKS: u32 = 2;
 
-/// Blocks that a group with a window holds of one sequence at most, where steps feed at most `step_tokens` of it: what the step's
-/// tokens see and the tokens themselves, wherever in a block they begin, and a copy of a shared block.
+/// Most blocks of a window group for one sequence whose steps feed at most `step_tokens`: the
+/// window and the step, one more block because they need not begin at a block border, and one for a
+/// copy on write.
 pub fn window_blocks(window: u32, step_tokens: u32, block_tokens: u32) -> u32 {
     window.max(2).saturating_add(step_tokens).div_ceil(block_tokens) + 2
 }
 
-/// Blocks of each group that a sequence will take beside those that it has.
+/// Blocks of each group that a sequence will take in addition to those that it owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand(Vec<u32>);
 
-/// Sequences that would be dropped to make room, with the blocks of each group that they own and how often.
+/// The blocks of sequences that could be dropped: for each group how many of them own each block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Droppable(Vec<HashMap<u32, u32>>);
 
 impl Store {
-    /// Tokens that one sequence has room for when it is alone.
+    /// Most tokens of one sequence that runs alone.
     pub fn capacity(&self) -> u64 {
         let tokens = |group: &Group| match group.most_held {
             Some(most) if most <= group.pool.total() => u64::MAX,
@@ -33,8 +35,8 @@ impl Store {
         self.groups.iter().map(tokens).min().unwrap_or(u64::MAX)
     }
 
-    /// What a new sequence takes to come to `length` tokens, the first of which are `tokens`: less what it would
-    /// [reuse](Self::reuse) of blocks that sequences own which are not `droppable`.
+    /// Demand of a new sequence of `length` tokens that begins with `tokens`, without the blocks
+    /// that it would [reuse](Self::reuse) from sequences that are not `droppable`.
     pub fn demand_of_new(
         &self,
         tokens: &[u32],
@@ -51,7 +53,8 @@ impl Store {
         Demand(own.collect())
     }
 
-    /// What a sequence takes to come to `length` tokens, once it is cut to the first `kept` of those that it has, if it has more.
+    /// Demand of a sequence that is cut to its first `kept` tokens, if it has more, and then grows
+    /// to `length` tokens.
     pub fn demand_of_growth(&self, id: SequenceId, kept: u32, length: u32) -> Demand {
         let sequence = self.sequence(id);
         let prepared = sequence.tokens.len() as u32;
@@ -69,21 +72,22 @@ impl Store {
         Demand(own.collect())
     }
 
-    /// What a sequence takes that is [restored](Self::restore) and then comes to `length` tokens.
-    pub fn demand_of_shape(&self, shape: &Shape, length: u32) -> Demand {
-        let groups = self.groups.iter().zip(&shape.groups);
+    /// Demand of a sequence that is [restored](Self::restore) and then grows to `length` tokens.
+    pub fn demand_of_layout(&self, layout: &SequenceLayout, length: u32) -> Demand {
+        let groups = self.groups.iter().zip(&layout.groups);
         let own = groups.map(|(group, runs)| {
-            let more = length.saturating_sub(shape.tokens.len() as u32);
+            let more = length.saturating_sub(layout.tokens.len() as u32);
             let held: u32 = runs.iter().filter(|run| !run.evicted).map(|run| run.rows).sum();
             let partly = u32::from(runs.iter().any(|run| run.evicted));
             let grown =
-                ((held + more).div_ceil(group.block_tokens) + partly).min(group.most_held(shape.shifted));
-            grown.max(lacking(runs, group.block_tokens, shape))
+                ((held + more).div_ceil(group.block_tokens) + partly).min(group.most_held(layout.shifted));
+            grown.max(lacking(runs, group.block_tokens, layout))
         });
         Demand(own.collect())
     }
 
-    /// Whether all that is demanded is free or cached, or owned by `droppable` sequences alone, and the arena may hold it.
+    /// Whether the demanded blocks are free, cached, or owned by `droppable` sequences only, and
+    /// fit the arena's byte limit.
     pub fn has_room(&self, demands: &[Demand], droppable: &Droppable) -> bool {
         let mut bytes = 0u64;
         let blocks_suffice = self.groups.iter().enumerate().all(|(index, group)| {
@@ -96,7 +100,7 @@ impl Store {
         blocks_suffice && self.most_bytes.is_none_or(|most| bytes <= most)
     }
 
-    /// These sequences, for [`has_room`](Self::has_room).
+    /// The blocks of sequences that could be dropped, for [`has_room`](Self::has_room).
     pub fn droppable(&self, ids: impl IntoIterator<Item = SequenceId>) -> Droppable {
         let mut owned = vec![HashMap::new(); self.groups.len()];
         for id in ids {
@@ -109,14 +113,14 @@ impl Store {
 }
 
 impl Droppable {
-    /// How often the droppable sequences own a block.
+    /// How many of the droppable sequences own a block.
     pub(super) fn owners(&self, group: usize, block: u32) -> u32 {
         self.0[group].get(&block).copied().unwrap_or(0)
     }
 }
 
 impl Group {
-    /// Blocks that one sequence holds at most.
+    /// Most blocks of one sequence.
     fn most_held(&self, shifted: bool) -> u32 {
         let shifted = if shifted { SHIFTED_BLOCKS } else { 0 };
         self.most_held.map_or(u32::MAX, |most| most.saturating_add(shifted))

@@ -1,9 +1,10 @@
-//! Why an operation did not happen.
+//! Errors of the store.
 
 use minfer_graph::BackendError;
 use minfer_tensor::counted;
 
-/// Why the store could not do what was asked. Nothing has changed then, but that cached blocks may have gone.
+/// Why an operation failed. Nothing has changed then, except that cached blocks may have been
+/// evicted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -59,10 +60,10 @@ pub enum StoreError {
         /// One past the last token to be removed.
         to: u32,
     },
-    /// The next token of the shortened sequence would see rows that were given back.
+    /// The next token of the shortened sequence would see rows that a window has released.
     #[error(
         "KV sequence {sequence} cannot have {length} tokens: the next one sees position {position}, whose rows \
-         a window of {window} has given back"
+         a window of {window} has released"
     )]
     OutOfSight {
         /// The sequence.
@@ -74,7 +75,7 @@ pub enum StoreError {
         /// The window of the group.
         window: u32,
     },
-    /// Rows rotated at more distances from their positions than the angles of were reckoned with.
+    /// More distinct rope offsets than attention has memory for.
     #[error("rows with {found} rope offsets, where those of a sequence have {most} at most")]
     TooManyOffsets {
         /// Distinct rope offsets beside 0.
@@ -82,9 +83,9 @@ pub enum StoreError {
         /// As many as a sequence may have.
         most: u32,
     },
-    /// A shape whose rows are not those of a sequence of this store.
+    /// A layout that no sequence of this store can have.
     #[error("these rows cannot be restored: {0}")]
-    BadShape(String),
+    BadLayout(String),
     /// The arena could not take or fill a block that another was to move to.
     #[error("block {from} of KV group {group} cannot move to {to}: {source}")]
     Unmovable {

@@ -1,24 +1,25 @@
-//! Names of blocks: which tokens, from the sequence's first on, the rows of a block belong to.
+//! The prefix tree: finds blocks by the tokens whose rows they hold.
 //!
-//! One tree of names for each block size. A node is a block's worth of tokens behind its parent's; a root is what rows depend
-//! on besides tokens. Nodes are found by a hash and compared by parent and tokens, so two that hash alike are two all the
-//! same. A node lives as long as a block, a tail, a child or a sequence refers to it: where a window has given early blocks back,
-//! their names stay for the later ones.
+//! One tree for each block size. A node stands for one block of tokens after those of its parent; a
+//! root stands for what rows depend on besides tokens. Nodes are found by a hash of (parent,
+//! tokens) and compared by parent and tokens, so nodes with equal hashes stay distinct. A node
+//! lives while a block, a partial block, a child or a sequence refers to it, so the nodes of early
+//! blocks that a window has released stay for the later ones.
 
 use std::collections::HashMap;
 
 /// A node of one tree.
 pub(super) type NodeId = u32;
 
-/// The names of blocks of one size.
+/// The prefix tree for blocks of one size.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
-pub(super) struct NameTree {
+pub(super) struct PrefixTree {
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
-    /// Nodes by name; more than one where names collide.
+    /// Nodes by hash; several on a collision.
     found: HashMap<u64, Vec<NodeId>>,
-    /// Bits of a hash that make a name.
+    /// Bits of the hash that are used.
     mask: u64,
 }
 
@@ -27,18 +28,18 @@ pub(super) struct NameTree {
 struct Node {
     parent: Option<NodeId>,
     name: u64,
-    /// The block's tokens; for a root what else rows depend on.
+    /// The block's tokens; for a root, what else rows depend on.
     ids: Box<[u32]>,
     children: Vec<NodeId>,
     /// Full blocks of these rows, by group.
     blocks: Vec<(usize, u32)>,
-    /// Blocks whose first rows follow this node's.
+    /// Partly filled blocks that follow this node.
     tails: Vec<Tail>,
-    /// Sequences whose last full block this is.
-    tips: u32,
+    /// Number of sequences whose last full block this is.
+    last_nodes: u32,
 }
 
-/// A block that is filled in part and that nobody fills further.
+/// A partly filled block that no sequence fills further.
 #[derive(Debug)]
 #[cfg_attr(test, derive(Clone, PartialEq))]
 struct Tail {
@@ -50,32 +51,32 @@ struct Tail {
 impl Node {
     /// Whether a block, a tail, a child or a sequence refers to it.
     fn is_referenced(&self) -> bool {
-        self.tips > 0 || !self.children.is_empty() || !self.blocks.is_empty() || !self.tails.is_empty()
+        self.last_nodes > 0 || !self.children.is_empty() || !self.blocks.is_empty() || !self.tails.is_empty()
     }
 }
 
-impl NameTree {
-    pub(super) fn new(mask: u64) -> NameTree {
-        NameTree { nodes: Vec::new(), vacant: Vec::new(), found: HashMap::new(), mask }
+impl PrefixTree {
+    pub(super) fn new(mask: u64) -> PrefixTree {
+        PrefixTree { nodes: Vec::new(), vacant: Vec::new(), found: HashMap::new(), mask }
     }
 
-    /// The node of these tokens behind `parent`'s, a root where there is none.
+    /// The node of `ids` under `parent`, or a root.
     pub(super) fn find(&self, parent: Option<NodeId>, ids: &[u32]) -> Option<NodeId> {
-        let candidates = self.found.get(&self.name_of(parent, ids))?;
+        let candidates = self.found.get(&self.hash_of(parent, ids))?;
         candidates.iter().copied().find(|&id| {
             let node = self.node(id);
             node.parent == parent && *node.ids == *ids
         })
     }
 
-    /// As [`find`](Self::find); makes the node where there is none.
+    /// As [`find`](Self::find); adds the node if it is missing.
     pub(super) fn add(&mut self, parent: Option<NodeId>, ids: &[u32]) -> NodeId {
         if let Some(id) = self.find(parent, ids) {
             return id;
         }
-        let name = self.name_of(parent, ids);
+        let name = self.hash_of(parent, ids);
         let (children, blocks, tails) = (Vec::new(), Vec::new(), Vec::new());
-        let node = Node { parent, name, ids: ids.into(), children, blocks, tails, tips: 0 };
+        let node = Node { parent, name, ids: ids.into(), children, blocks, tails, last_nodes: 0 };
         let id = self.vacant.pop().unwrap_or_else(|| {
             self.nodes.push(None);
             self.nodes.len() as NodeId - 1
@@ -92,14 +93,14 @@ impl NameTree {
         self.node(id).parent
     }
 
-    /// A sequence's last full block is this one.
+    /// One more sequence whose last full block this is.
     pub(super) fn hold(&mut self, id: NodeId) {
-        self.node_mut(id).tips += 1;
+        self.node_mut(id).last_nodes += 1;
     }
 
-    /// A sequence's last full block is another one.
-    pub(super) fn let_go(&mut self, id: NodeId) {
-        self.node_mut(id).tips -= 1;
+    /// One sequence less whose last full block this is.
+    pub(super) fn release(&mut self, id: NodeId) {
+        self.node_mut(id).last_nodes -= 1;
         self.prune(id);
     }
 
@@ -108,17 +109,17 @@ impl NameTree {
         self.node(id).blocks.iter().find(|(of, _)| *of == group).map(|&(_, block)| block)
     }
 
-    /// A full block has a node's rows.
+    /// Enters a full block.
     pub(super) fn attach(&mut self, id: NodeId, group: usize, block: u32) {
         self.node_mut(id).blocks.push((group, block));
     }
 
-    /// The first rows of a block are those of `ids` behind a node's.
-    pub(super) fn attach_tail(&mut self, id: NodeId, group: usize, block: u32, ids: &[u32]) {
+    /// Enters a partly filled block with the rows of `ids` after a node.
+    pub(super) fn attach_partial(&mut self, id: NodeId, group: usize, block: u32, ids: &[u32]) {
         self.node_mut(id).tails.push(Tail { group, block, ids: ids.into() });
     }
 
-    /// A block's rows are not known by this name any more.
+    /// Removes a block from a node.
     pub(super) fn detach(&mut self, id: NodeId, group: usize, block: u32) {
         let node = self.node_mut(id);
         node.blocks.retain(|&entry| entry != (group, block));
@@ -134,7 +135,7 @@ impl NameTree {
         full.chain(tails).filter(|block| **block == from).for_each(|block| *block = to);
     }
 
-    /// Of the blocks that follow a node the one whose rows agree longest with `ids`, and how many do.
+    /// The block after a node with the longest common prefix with `ids`, and its length.
     pub(super) fn partial(&self, id: NodeId, group: usize, ids: &[u32]) -> Option<(u32, u32)> {
         let node = self.node(id);
         let full = node.children.iter().filter_map(|&child| {
@@ -146,19 +147,19 @@ impl NameTree {
         full.chain(tails).filter(|&(_, rows)| rows > 0).max_by_key(|&(_, rows)| rows)
     }
 
-    /// The tails behind a node that have no rows beyond those of `ids`.
-    pub(super) fn tails_within(&self, id: NodeId, group: usize, ids: &[u32]) -> Vec<u32> {
+    /// The partly filled blocks after a node whose tokens are a prefix of `ids`.
+    pub(super) fn partial_blocks_within(&self, id: NodeId, group: usize, ids: &[u32]) -> Vec<u32> {
         let tails = self.node(id).tails.iter();
         let within = tails.filter(|tail| tail.group == group && ids.starts_with(&tail.ids));
         within.map(|tail| tail.block).collect()
     }
 
-    fn name_of(&self, parent: Option<NodeId>, ids: &[u32]) -> u64 {
-        hash_name(parent.map_or(0, |parent| self.node(parent).name), ids) & self.mask
+    fn hash_of(&self, parent: Option<NodeId>, ids: &[u32]) -> u64 {
+        prefix_hash(parent.map_or(0, |parent| self.node(parent).name), ids) & self.mask
     }
 
-    /// Drops a node that nothing refers to, then each parent whose last reference that was. A loop: a long prompt is a chain of
-    /// thousands of nodes.
+    /// Removes a node without references, then each parent whose last reference that was. A loop,
+    /// because a long prompt is a chain of thousands of nodes.
     fn prune(&mut self, id: NodeId) {
         let mut next = Some(id);
         while let Some(id) = next.filter(|&id| !self.node(id).is_referenced()) {
@@ -185,13 +186,13 @@ impl NameTree {
     }
 }
 
-/// How many tokens two beginnings have in common.
+/// Length of the common prefix.
 pub(super) fn agreeing(one: &[u32], other: &[u32]) -> u32 {
     one.iter().zip(other).take_while(|(one, other)| one == other).count() as u32
 }
 
-/// The parent's name and tokens through the finaliser of SplitMix64, one after the other.
-fn hash_name(parent: u64, ids: &[u32]) -> u64 {
+/// Folds the tokens into the parent's hash with the finaliser of SplitMix64.
+fn prefix_hash(parent: u64, ids: &[u32]) -> u64 {
     ids.iter().fold(parent ^ ids.len() as u64, |name, &id| {
         let mut bits = (name ^ u64::from(id)).wrapping_add(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -200,7 +201,7 @@ fn hash_name(parent: u64, ids: &[u32]) -> u64 {
     })
 }
 
-/// What a root stands for.
+/// The content of a root.
 pub(super) fn root_words(fingerprint: u64, salt: Option<u64>) -> [u32; 5] {
     let halves = |word: u64| [word as u32, (word >> 32) as u32];
     let ([low, high], [salt_low, salt_high]) = (halves(fingerprint), halves(salt.unwrap_or(0)));
@@ -208,15 +209,15 @@ pub(super) fn root_words(fingerprint: u64, salt: Option<u64>) -> [u32; 5] {
 }
 
 #[cfg(test)]
-impl NameTree {
+impl PrefixTree {
     /// How many nodes there are, and how many sequences hold one.
     pub(super) fn counts(&self) -> (usize, u32) {
         let nodes = self.nodes.iter().flatten();
-        (nodes.clone().count(), nodes.map(|node| node.tips).sum())
+        (nodes.clone().count(), nodes.map(|node| node.last_nodes).sum())
     }
 
     /// Every name of a block.
-    pub(super) fn named(&self) -> Vec<NamedBlock> {
+    pub(super) fn named(&self) -> Vec<IndexedBlock> {
         let mut named = Vec::new();
         for node in self.nodes.iter().flatten() {
             let mut path: Vec<&[u32]> = Vec::new();
@@ -229,11 +230,11 @@ impl NameTree {
             let (root, tokens) = (at.ids.to_vec(), path.concat());
             for &(group, block) in &node.blocks {
                 let (root, tokens) = (root.clone(), tokens.clone());
-                named.push(NamedBlock { root, tokens, group, block, rows: node.ids.len() });
+                named.push(IndexedBlock { root, tokens, group, block, rows: node.ids.len() });
             }
             for Tail { group, block, ids } in &node.tails {
                 let (root, tokens) = (root.clone(), [&tokens[..], ids].concat());
-                named.push(NamedBlock { root, tokens, group: *group, block: *block, rows: ids.len() });
+                named.push(IndexedBlock { root, tokens, group: *group, block: *block, rows: ids.len() });
             }
         }
         named
@@ -242,7 +243,7 @@ impl NameTree {
 
 /// A block with the whole of its name.
 #[cfg(test)]
-pub(super) struct NamedBlock {
+pub(super) struct IndexedBlock {
     /// The root's words.
     pub(super) root: Vec<u32>,
     /// The sequence's tokens up to the last row.
@@ -259,7 +260,7 @@ mod tests {
 
     #[test]
     fn names_that_collide_are_told_apart_by_tokens_and_parents() {
-        let mut tree = NameTree::new(0);
+        let mut tree = PrefixTree::new(0);
         let roots = [1, 2].map(|fingerprint| tree.add(None, &root_words(fingerprint, None)));
         let nodes = roots.map(|root| [tree.add(Some(root), &[1, 2]), tree.add(Some(root), &[1, 3])]);
         let [[a, b], [c, d]] = nodes;
@@ -272,14 +273,14 @@ mod tests {
 
     #[test]
     fn a_name_lives_as_long_as_something_refers_to_it() {
-        let mut tree = NameTree::new(u64::MAX);
+        let mut tree = PrefixTree::new(u64::MAX);
         let root = tree.add(None, &root_words(9, Some(1)));
         let first = tree.add(Some(root), &[1, 2]);
         let second = tree.add(Some(first), &[3, 4]);
         tree.hold(second);
         tree.attach(second, 0, 3);
-        tree.attach_tail(first, 0, 8, &[5]);
-        tree.let_go(second);
+        tree.attach_partial(first, 0, 8, &[5]);
+        tree.release(second);
         assert_eq!(tree.find(Some(first), &[3, 4]), Some(second));
         tree.detach(second, 0, 3);
         assert_eq!(tree.find(Some(first), &[3, 4]), None);
@@ -291,17 +292,17 @@ mod tests {
 
     #[test]
     fn the_longest_agreement_wins() {
-        let mut tree = NameTree::new(u64::MAX);
+        let mut tree = PrefixTree::new(u64::MAX);
         let root = tree.add(None, &root_words(9, None));
         let full = tree.add(Some(root), &[1, 2, 3, 4]);
         tree.attach(full, 0, 3);
-        tree.attach_tail(root, 0, 8, &[1, 2, 9]);
-        tree.attach_tail(root, 1, 6, &[1, 2, 9, 9]);
+        tree.attach_partial(root, 0, 8, &[1, 2, 9]);
+        tree.attach_partial(root, 1, 6, &[1, 2, 9, 9]);
         assert_eq!(tree.partial(root, 0, &[1, 2, 3, 7]), Some((3, 3)));
         assert_eq!(tree.partial(root, 0, &[1, 2, 9, 9]), Some((8, 3)));
         assert_eq!(tree.partial(root, 1, &[1, 2, 9, 9]), Some((6, 4)));
         assert_eq!(tree.partial(root, 0, &[2]), None);
-        assert_eq!(tree.tails_within(root, 0, &[1, 2, 9, 4]), [8]);
+        assert_eq!(tree.partial_blocks_within(root, 0, &[1, 2, 9, 4]), [8]);
         tree.rename(root, 0, 8, 1);
         assert_eq!(tree.partial(root, 0, &[1, 2, 9, 9]), Some((1, 3)));
     }
@@ -309,7 +310,7 @@ mod tests {
     #[test]
     fn roots_differ_by_fingerprint_and_salt() {
         let roots = [(1, None), (1, Some(0)), (1, Some(1)), (1 << 32, None)];
-        let names = roots.map(|(fingerprint, salt)| hash_name(0, &root_words(fingerprint, salt)));
+        let names = roots.map(|(fingerprint, salt)| prefix_hash(0, &root_words(fingerprint, salt)));
         assert!((1..4).all(|index| !names[..index].contains(&names[index])));
     }
 }

@@ -1,4 +1,4 @@
-//! Cells for new tokens: blocks taken and committed, shared ones copied first.
+//! Allocates cells for new tokens; shared blocks are copied first (copy on write).
 
 use minfer_graph::BackendError;
 use minfer_graph::backend::KvArena;
@@ -12,16 +12,17 @@ struct Tail {
     block: u32,
     /// Rows before it.
     rows: u32,
-    /// They go to a block of the sequence's own first.
+    /// The block is shared or indexed: those rows are copied to a new block first.
     copied: bool,
 }
 
-/// Blocks that an operation has taken and will own once all of it has succeeded.
+/// Blocks that an operation has allocated; released again if it fails.
 pub(super) type Taken = Vec<Vec<u32>>;
 
 impl Store {
-    /// Takes cells for the next `tokens` of a sequence. Where they begin in a block that others own too, or that is known to the
-    /// cache, the sequence first gets a copy of the rows before them: nobody else's rows are ever written.
+    /// Allocates cells for the next `tokens` of a sequence. If they begin in a block that is shared
+    /// or in the prefix index, the rows before them are first copied to a block of the sequence's
+    /// own.
     ///
     /// # Errors
     /// Too few blocks that are free or cached, or the arena refused memory.
@@ -34,7 +35,7 @@ impl Store {
         id: SequenceId,
         tokens: &[u32],
     ) -> Result<(), StoreError> {
-        let sequence = self.settled(id);
+        let sequence = self.published(id);
         let (from, count) = (sequence.length, tokens.len() as u32);
         if count == 0 {
             return Ok(());
@@ -46,7 +47,7 @@ impl Store {
         for (group, tail) in tails.iter().enumerate() {
             let Some(Tail { block, rows, copied: true }) = *tail else { continue };
             if let Err(source) = arena.copy_rows(group, block, taken[group][0], 0..rows) {
-                self.give_back_all(arena, taken);
+                self.release_all(arena, taken);
                 return Err(StoreError::Refused { sequence: id.number(), from, to: from + count, source });
             }
         }
@@ -55,7 +56,7 @@ impl Store {
                 Some(tail) if tail.copied => {
                     let own = taken[group].remove(0);
                     self.sequence_mut(id).tables[group].replace(tail.block, own);
-                    self.give_back(arena, group, vec![tail.block]);
+                    self.release_blocks(arena, group, vec![tail.block]);
                     self.counters.blocks_copied += 1;
                     self.counters.rows_copied += u64::from(tail.rows);
                 }
@@ -68,14 +69,14 @@ impl Store {
         Ok(())
     }
 
-    /// The block that a sequence's next row would go to. It is copied where others own it, and where the row would overwrite
-    /// one that the cache knows, unless the block that takes is needed for other rows.
+    /// The block that a sequence's next row goes to. It is copied if it is shared, and if the row
+    /// would overwrite an indexed one, unless the copy's block is needed for other rows.
     fn tail(&self, group: usize, id: SequenceId, count: u32) -> Option<Tail> {
         let sequence = self.sequence(id);
         let table = &sequence.tables[group];
         let (block, rows) = table.tail(sequence.length)?;
         let pool = &self.groups[group].pool;
-        let overwrites = pool.name(block).is_some_and(|name| name.rows > rows);
+        let overwrites = pool.entry(block).is_some_and(|name| name.rows > rows);
         let room = table.lacks(sequence.length, count) < pool.available();
         Some(Tail { block, rows, copied: pool.owners(block) > 1 || (overwrites && room) })
     }
@@ -90,7 +91,7 @@ impl Store {
         groups.map(lack).collect()
     }
 
-    /// Takes and commits `wanted` blocks of each group, or none.
+    /// Allocates and commits `wanted` blocks of each group, or none.
     pub(super) fn take(
         &mut self,
         arena: &mut dyn KvArena,
@@ -110,7 +111,7 @@ impl Store {
                 match self.take_one(arena, group) {
                     Ok(block) => taken[group].push(block),
                     Err(source) => {
-                        self.give_back_all(arena, taken);
+                        self.release_all(arena, taken);
                         return Err(StoreError::Refused { sequence, from, to, source });
                     }
                 }
@@ -119,7 +120,8 @@ impl Store {
         Ok(taken)
     }
 
-    /// A committed block. Cached ones are given up where there is no free one, and as long as the arena refuses.
+    /// Allocates and commits a block. Evicts cached blocks if none is free, and while the arena
+    /// refuses memory.
     fn take_one(&mut self, arena: &mut dyn KvArena, group: usize) -> Result<u32, BackendError> {
         if self.groups[group].pool.free() == 0 {
             self.evict(arena, Some(group));
@@ -134,9 +136,9 @@ impl Store {
         }
     }
 
-    pub(super) fn give_back_all(&mut self, arena: &mut dyn KvArena, taken: Taken) {
+    pub(super) fn release_all(&mut self, arena: &mut dyn KvArena, taken: Taken) {
         for (group, blocks) in taken.into_iter().enumerate() {
-            self.give_back(arena, group, blocks);
+            self.release_blocks(arena, group, blocks);
         }
     }
 }

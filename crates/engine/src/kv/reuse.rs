@@ -1,52 +1,53 @@
-//! Beginning a sequence with rows that are known.
+//! Prefix reuse: starts a sequence with the rows of an equal prefix.
 
 use minfer_graph::EVICTED;
 
 use super::demand::Droppable;
 use super::prefix::agreeing;
-use super::store::{Group, Sequence, SequenceId, Store};
+use super::store::{Group, KvSequence, SequenceId, Store};
 use super::table::Table;
 use super::window::first_seen;
 
-/// A block whose first rows are those that are wanted.
+/// A block whose first rows match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Piece {
+struct Match {
     block: u32,
     rows: u32,
 }
 
-/// What a beginning can take.
+/// The prefix that can be reused.
 struct Reusable {
     tokens: u32,
     /// For each group the blocks without rows that a window hides, then those to own, in order.
-    groups: Vec<(u32, Vec<Piece>)>,
+    groups: Vec<(u32, Vec<Match>)>,
 }
 
 impl Store {
-    /// Takes for an empty sequence the rows of the longest known beginning of `tokens` but the last, and tells how many tokens
-    /// that were. Rows are known by their tokens, the store's fingerprint and `salt`. All of it is by reference: rows of a block
-    /// that is taken in part are copied when the sequence first writes behind them.
+    /// Gives an empty sequence the rows of the longest known prefix of `tokens`, without the last
+    /// one, and returns its length. Rows match by tokens, the store's fingerprint and `salt`.
+    /// Blocks are shared, not copied; a partly used block is copied when the sequence first writes
+    /// to it.
     ///
     /// # Panics
     /// The sequence does not exist or has tokens.
     pub fn reuse(&mut self, id: SequenceId, tokens: &[u32], salt: Option<u64>) -> u32 {
-        let sequence = self.settled_mut(id);
+        let sequence = self.published_mut(id);
         assert_eq!(sequence.length, 0, "KV sequence {} has tokens", id.number());
         sequence.salt = salt;
         let Some(reusable) = self.find_reusable(tokens, salt) else { return 0 };
         let length = reusable.tokens;
-        let tips = self.index.hold_path(&tokens[..length as usize], salt);
+        let last_nodes = self.index.hold_path(&tokens[..length as usize], salt);
         let mut tables = Vec::new();
-        for (group, (hidden, pieces)) in self.groups.iter_mut().zip(reusable.groups) {
+        for (group, (hidden, matches)) in self.groups.iter_mut().zip(reusable.groups) {
             let mut blocks = vec![EVICTED; hidden as usize];
-            for piece in pieces {
-                group.pool.share(piece.block);
-                blocks.push(piece.block);
+            for found in matches {
+                group.pool.share(found.block);
+                blocks.push(found.block);
             }
             tables.push(Table::aligned(group.block_tokens, blocks, 0..hidden * group.block_tokens));
         }
         let tokens = tokens[..length as usize].to_vec();
-        *self.sequence_mut(id) = Sequence { tokens, length, shifted: false, salt, tables, tips };
+        *self.sequence_mut(id) = KvSequence { tokens, length, shifted: false, salt, tables, last_nodes };
         self.counters.hits += 1;
         self.counters.tokens_reused += u64::from(length);
         length
@@ -57,8 +58,8 @@ impl Store {
         self.find_reusable(tokens, salt).map_or(0, |reusable| reusable.tokens)
     }
 
-    /// For each group the blocks that a window hides from a new sequence of these tokens, and those that it would share with
-    /// sequences that are not `droppable`.
+    /// For each group the blocks that a window hides from a new sequence of these tokens, and those
+    /// that it would share with sequences that are not `droppable`.
     pub(super) fn spared_blocks(
         &self,
         tokens: &[u32],
@@ -67,11 +68,11 @@ impl Store {
     ) -> Vec<(u32, u32)> {
         let Some(reusable) = self.find_reusable(tokens, salt) else { return vec![(0, 0); self.groups.len()] };
         let groups = self.groups.iter().zip(&reusable.groups).enumerate();
-        let spared = groups.map(|(index, (group, (hidden, pieces)))| {
+        let spared = groups.map(|(index, (group, (hidden, matches)))| {
             let whole = (reusable.tokens / group.block_tokens - hidden) as usize;
             let owned =
-                |piece: &&Piece| group.pool.owners(piece.block) > droppable.owners(index, piece.block);
-            (*hidden, pieces[..whole].iter().filter(owned).count() as u32)
+                |found: &&Match| group.pool.owners(found.block) > droppable.owners(index, found.block);
+            (*hidden, matches[..whole].iter().filter(owned).count() as u32)
         });
         spared.collect()
     }
@@ -81,7 +82,7 @@ impl Store {
         if !self.cache || self.groups.is_empty() {
             return None;
         }
-        let known: Vec<Vec<Piece>> =
+        let known: Vec<Vec<Match>> =
             (0..self.groups.len()).map(|group| self.known(group, tokens, salt)).collect();
         let mut length = most;
         loop {
@@ -100,8 +101,9 @@ impl Store {
         (length > 0).then(|| Reusable { tokens: length, groups: groups.collect() })
     }
 
-    /// For each block of `tokens` in order the one that has most of its rows, up to where none is known any more.
-    fn known(&self, group: usize, tokens: &[u32], salt: Option<u64>) -> Vec<Piece> {
+    /// For each block of `tokens` in order the block with most of its rows, up to the first unknown
+    /// one.
+    fn known(&self, group: usize, tokens: &[u32], salt: Option<u64>) -> Vec<Match> {
         let block_tokens = self.groups[group].block_tokens;
         let tree = self.index.tree(block_tokens);
         let donors = self.donors(tokens, salt);
@@ -117,19 +119,19 @@ impl Store {
             parent = before.and_then(|before| tree.find(Some(before), ids));
             let full = parent.and_then(|node| tree.block(node, group));
             known.push(match full {
-                Some(block) => Piece { block, rows: block_tokens },
+                Some(block) => Match { block, rows: block_tokens },
                 None => {
-                    let piece = before.and_then(|before| tree.partial(before, group, ids));
-                    let piece = piece.map_or(Piece::default(), |(block, rows)| Piece { block, rows });
-                    best_donor(group, &donors, start, block_tokens, piece)
+                    let found = before.and_then(|before| tree.partial(before, group, ids));
+                    let found = found.map_or(Match::default(), |(block, rows)| Match { block, rows });
+                    best_donor(group, &donors, start, block_tokens, found)
                 }
             });
         }
         known
     }
 
-    /// Sequences that begin like `tokens`, and for how long.
-    fn donors(&self, tokens: &[u32], salt: Option<u64>) -> Vec<(&Sequence, u32)> {
+    /// Sequences with a common prefix with `tokens`, and its length.
+    fn donors(&self, tokens: &[u32], salt: Option<u64>) -> Vec<(&KvSequence, u32)> {
         let alike = self.sequences.values().filter(|sequence| {
             !sequence.shifted && sequence.salt == salt && sequence.tokens.len() == sequence.length as usize
         });
@@ -138,27 +140,28 @@ impl Store {
     }
 }
 
-/// The block at `start` of the sequence that has most rows of it in common, if those are more than `best` has.
+/// The block at `start` of the sequence that has most rows of it in common, if those are more than
+/// `best` has.
 fn best_donor(
     group: usize,
-    donors: &[(&Sequence, u32)],
+    donors: &[(&KvSequence, u32)],
     start: u32,
     block_tokens: u32,
-    best: Piece,
-) -> Piece {
+    best: Match,
+) -> Match {
     donors.iter().fold(best, |best, &(sequence, common)| {
         let rows = common.saturating_sub(start).min(block_tokens);
         let block = sequence.tables[group].whole_block(start / block_tokens);
-        block.filter(|_| rows > best.rows).map_or(best, |block| Piece { block, rows })
+        block.filter(|_| rows > best.rows).map_or(best, |block| Match { block, rows })
     })
 }
 
 /// The longest length up to `length` of which a group has every row that the next token sees.
-fn reach(group: &Group, known: &[Piece], mut length: u32) -> u32 {
+fn reach(group: &Group, known: &[Match], mut length: u32) -> u32 {
     let block_tokens = group.block_tokens;
     while length > 0 {
         let needed = first_seen(group.window, length) / block_tokens..length.div_ceil(block_tokens);
-        let rows = |index: u32| known.get(index as usize).map_or(0, |piece| piece.rows);
+        let rows = |index: u32| known.get(index as usize).map_or(0, |found| found.rows);
         let gap = needed.rev().find(|&index| rows(index) < (length - index * block_tokens).min(block_tokens));
         let Some(index) = gap else { break };
         length = index * block_tokens + rows(index);

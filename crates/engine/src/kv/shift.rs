@@ -1,4 +1,4 @@
-//! Removing tokens from within a sequence.
+//! Context shift: removing tokens from within a sequence.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,23 +10,23 @@ use super::error::StoreError;
 use super::store::{SequenceId, Store};
 use super::table::Table;
 
-/// Distinct rope offsets beside 0 that the rows of a sequence of so many positions have at most. A shift forgets at least half of
-/// what it may, the oldest first, so rows see at most log2 of the positions + 1 shifts, and all that see the same ones have one
-/// offset.
+/// Most distinct rope offsets, besides 0, of the rows of a sequence of so many positions. A shift
+/// removes at least half of what it may, the oldest first, so a row survives at most
+/// log2(positions) + 1 shifts, and rows that survived the same shifts have one offset.
 pub fn most_rope_offsets(positions: u32) -> u32 {
     u32::BITS - positions.leading_zeros() + 1
 }
 
 impl Store {
-    /// Removes tokens; those behind them move down. No row is written: where the K rows of a run were rotated is kept with it, and
-    /// attention rotates its queries further by that.
+    /// Removes tokens; later ones move down. No row is written: each run keeps the position offset
+    /// at which its K rows were rotated, and attention rotates queries by that offset.
     ///
-    /// The sequence is marked as shifted but where the removed tokens are its last ones, and its blocks are not published any
-    /// more.
+    /// Unless the removed tokens are the last ones, the sequence is marked as shifted: its blocks
+    /// no longer enter the prefix index.
     ///
     /// # Errors
-    /// There are no such tokens, the next token would see rows that a window has given back, or rows would have more rope offsets
-    /// than a sequence's may.
+    /// There are no such tokens, the next token would see rows that a window has released, or rows
+    /// would have more rope offsets than a sequence's may.
     ///
     /// # Panics
     /// The sequence does not exist or has cells that are not published.
@@ -36,7 +36,7 @@ impl Store {
         id: SequenceId,
         range: Range<u32>,
     ) -> Result<(), StoreError> {
-        let sequence = self.settled(id);
+        let sequence = self.published(id);
         let length = sequence.length;
         if range.start > range.end || range.end > length {
             let (from, to) = (range.start, range.end);
@@ -56,13 +56,13 @@ impl Store {
         let runs = tables.iter().flat_map(|table| table.runs(left));
         self.check_offsets(runs.filter(|run| run.block != EVICTED).map(|run| run.rope_offset))?;
         let sequence = self.sequences.get_mut(&id).expect("the sequence exists");
-        self.index.cut(&mut sequence.tips, length, 0);
+        self.index.cut(&mut sequence.last_nodes, length, 0);
         sequence.tokens.drain(range.start as usize..range.end as usize);
         sequence.length = sequence.tokens.len() as u32;
         sequence.shifted = true;
         sequence.tables = tables;
         for (group, blocks) in given_up.into_iter().enumerate() {
-            self.give_back(arena, group, blocks);
+            self.release_blocks(arena, group, blocks);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Counts of the store.
+//! Counters and gauges of the store.
 
 use super::store::{Group, SequenceId, Store};
 
@@ -9,7 +9,7 @@ pub struct KvStats {
     pub blocks_total: u64,
     /// Blocks that sequences own, each counted once.
     pub blocks_live: u64,
-    /// Blocks that no sequence owns and that are kept for those that begin alike.
+    /// Blocks without an owner that are kept for reuse.
     pub blocks_cached: u64,
     /// Blocks that more than one sequence owns, each counted once.
     pub blocks_shared: u64,
@@ -35,7 +35,7 @@ pub struct KvStats {
     pub hits: u64,
     /// Tokens that were not fed for that.
     pub tokens_reused: u64,
-    /// Cached blocks given up because memory was wanted.
+    /// Cached blocks evicted because memory was needed.
     pub evictions: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Sequences, the groups of blocks that they own, and the operations that need no memory.
+//! The store: sequences, their blocks, and the operations that need no new blocks.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use minfer_graph::KvRun;
 use minfer_graph::backend::KvArena;
 use minfer_graph::{BlockTable, KvGroupSpec, KvSpec};
 
-use super::blocks::{BlockPool, Placement};
+use super::blocks::{BlockOrder, BlockPool};
 use super::demand::window_blocks;
 use super::error::StoreError;
-use super::naming::{Index, Tips};
+use super::prefix_index::{LastNodes, PrefixIndex};
 use super::stats::Counters;
 use super::table::Table;
 
-/// Names a sequence of one store; never used again after the sequence is dropped.
+/// Identifies a sequence of one store. Ids are not reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(u64);
 
 impl SequenceId {
-    /// As errors say it.
+    /// The number in error messages.
     pub(super) fn number(self) -> u64 {
         self.0
     }
@@ -31,22 +31,23 @@ pub struct StoreOptions {
     pub most_blocks: Option<u32>,
     /// Bytes that the arena holds at most, as far as it is known beforehand.
     pub most_bytes: Option<u64>,
-    /// In which order free blocks are handed out.
-    pub placement: Placement,
-    /// Whether blocks that no sequence owns any more are kept for sequences that begin alike.
+    /// The order in which free blocks are allocated.
+    pub block_order: BlockOrder,
+    /// Whether blocks without an owner stay cached for sequences with the same prefix.
     pub cache: bool,
-    /// Stands for everything besides tokens that rows depend on: weights, adapters, formats, the rope scaling chosen for this
-    /// context, the class of arithmetic. Rows of another fingerprint are never reused.
+    /// A fingerprint of everything that rows depend on besides tokens: weights, adapters, formats,
+    /// the rope scaling of this context, the numerics class. Rows are reused only under the same
+    /// fingerprint.
     pub fingerprint: u64,
-    /// Most distinct rope offsets beside 0 that the rows of a sequence may have; absent: any number. What attention keeps for
-    /// each of them was reckoned with beforehand, as [`most_rope_offsets`](super::most_rope_offsets) says.
+    /// Most distinct rope offsets, besides 0, of a sequence's rows; `None`: any number. Attention's
+    /// memory for them is planned with [`most_rope_offsets`](super::most_rope_offsets).
     pub most_rope_offsets: Option<u32>,
-    /// Most tokens of a sequence that one step feeds, where windows are evicted between two steps; absent: any number, and groups
-    /// with windows are taken to hold every position.
+    /// Most tokens of a sequence in one step, if windows are evicted after each step. `None`: any
+    /// number; window groups then count as holding every position.
     pub step_tokens: Option<u32>,
 }
 
-/// Positional blocks of every group, and who owns them.
+/// The blocks of every group and the sequences that own them.
 ///
 /// A step first [`prepare`](Self::prepare)s cells for the tokens it will feed, then either
 /// [`publish`](Self::publish)es or [`undo`](Self::undo)es them.
@@ -54,16 +55,16 @@ pub struct StoreOptions {
 #[cfg_attr(test, derive(Clone, PartialEq))]
 pub struct Store {
     pub(super) groups: Vec<Group>,
-    pub(super) sequences: BTreeMap<SequenceId, Sequence>,
+    pub(super) sequences: BTreeMap<SequenceId, KvSequence>,
     pub(super) next_id: u64,
     pub(super) counters: Counters,
     /// Bytes that the arena holds at most.
     pub(super) most_bytes: Option<u64>,
     pub(super) most_rope_offsets: u32,
-    /// Whether blocks are named and kept.
+    /// Whether the prefix index is used.
     pub(super) cache: bool,
-    pub(super) index: Index,
-    /// Counts up whenever a block is given back.
+    pub(super) index: PrefixIndex,
+    /// Incremented whenever a block is released; orders the cached blocks.
     pub(super) clock: u64,
 }
 
@@ -81,28 +82,28 @@ pub(super) struct Group {
 
 /// One sequence's tokens and where their rows lie.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sequence {
-    /// Those whose rows are in the cache, then those whose cells are taken but not yet published.
+pub(super) struct KvSequence {
+    /// Tokens whose rows are in the cache, then tokens with prepared cells.
     pub(super) tokens: Vec<u32>,
     /// Tokens whose rows are in the cache.
     pub(super) length: u32,
-    /// Its rows are not those that its tokens alone would give.
+    /// Tokens were removed from within, so its rows also depend on those.
     pub(super) shifted: bool,
-    /// Keeps its blocks from sequences of another salt.
+    /// Only sequences of the same salt share its blocks.
     pub(super) salt: Option<u64>,
     /// One for each group.
     pub(super) tables: Vec<Table>,
-    /// Its last full blocks in the index.
-    pub(super) tips: Tips,
+    /// The nodes of its last full blocks in the prefix index.
+    pub(super) last_nodes: LastNodes,
 }
 
 impl Store {
     /// An empty store over `spec`'s groups.
     pub fn new(spec: &KvSpec, options: StoreOptions) -> Store {
-        Store::with_names(spec, options, u64::MAX)
+        Store::with_hash_mask(spec, options, u64::MAX)
     }
 
-    pub(super) fn with_names(spec: &KvSpec, options: StoreOptions, name_mask: u64) -> Store {
+    pub(super) fn with_hash_mask(spec: &KvSpec, options: StoreOptions, hash_mask: u64) -> Store {
         let group = |(group, &blocks): (&KvGroupSpec, &u32)| Group {
             block_tokens: group.block_tokens,
             block_bytes: group.bytes_per_block(),
@@ -113,7 +114,7 @@ impl Store {
                 .map(|(window, step_tokens)| window_blocks(window, step_tokens, group.block_tokens)),
             pool: BlockPool::new(
                 options.most_blocks.map_or(blocks, |most| most.min(blocks)),
-                options.placement,
+                options.block_order,
             ),
         };
         let sizes = spec.groups.iter().map(|group| group.block_tokens);
@@ -125,7 +126,7 @@ impl Store {
             most_bytes: options.most_bytes,
             most_rope_offsets: options.most_rope_offsets.unwrap_or(u32::MAX),
             cache: options.cache,
-            index: Index::new(sizes, options.fingerprint, name_mask),
+            index: PrefixIndex::new(sizes, options.fingerprint, hash_mask),
             clock: 0,
         }
     }
@@ -133,34 +134,35 @@ impl Store {
     /// A new sequence without tokens.
     pub fn create(&mut self) -> SequenceId {
         let tables = self.groups.iter().map(|group| Table::new(group.block_tokens)).collect();
-        let (tokens, tips) = (Vec::new(), self.index.no_tips());
-        self.insert(Sequence { tokens, length: 0, shifted: false, salt: None, tables, tips })
+        let (tokens, last_nodes) = (Vec::new(), self.index.no_last_nodes());
+        self.insert(KvSequence { tokens, length: 0, shifted: false, salt: None, tables, last_nodes })
     }
 
-    pub(super) fn insert(&mut self, sequence: Sequence) -> SequenceId {
+    pub(super) fn insert(&mut self, sequence: KvSequence) -> SequenceId {
         let id = SequenceId(self.next_id);
         self.next_id += 1;
         self.sequences.insert(id, sequence);
         id
     }
 
-    /// The prepared tokens' rows are in the cache: blocks that are full now are known to sequences that begin alike.
+    /// Marks the prepared tokens' rows as stored, and enters blocks that are now full into the
+    /// prefix index.
     pub fn publish(&mut self, id: SequenceId) {
         let sequence = self.sequence_mut(id);
         let before = std::mem::replace(&mut sequence.length, sequence.tokens.len() as u32);
-        self.name_filled(id, before);
+        self.index_full_blocks(id, before);
     }
 
-    /// The prepared cells are not used after all.
+    /// Releases the prepared cells.
     pub fn undo(&mut self, arena: &mut dyn KvArena, id: SequenceId) {
         let length = self.sequence(id).length;
         self.cut(arena, id, length);
     }
 
-    /// Forgets every token from index `length` on.
+    /// Drops every token from index `length` on.
     ///
     /// # Errors
-    /// There are fewer tokens, or the next one would see rows that a window has given back.
+    /// There are fewer tokens, or the next one would see rows that a window has released.
     ///
     /// # Panics
     /// The sequence does not exist or has cells that are not published.
@@ -170,7 +172,7 @@ impl Store {
         id: SequenceId,
         length: u32,
     ) -> Result<(), StoreError> {
-        let sequence = self.settled(id);
+        let sequence = self.published(id);
         if length > sequence.length {
             return Err(StoreError::TooShort { sequence: id.0, length: sequence.length, wanted: length });
         }
@@ -179,27 +181,29 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a sequence, its prepared cells included. What was published of it stays known until memory is wanted.
+    /// Drops a sequence and its prepared cells. Its published blocks stay cached until memory is
+    /// needed.
     ///
     /// # Panics
     /// The sequence does not exist.
     pub fn drop_sequence(&mut self, arena: &mut dyn KvArena, id: SequenceId) {
         self.undo(arena, id);
-        self.name_tails(arena, id);
+        self.index_partial_blocks(arena, id);
         self.cut(arena, id, 0);
         self.sequences.remove(&id);
     }
 
-    /// A sequence of the same tokens that owns the same blocks. Neither sees what becomes of the other.
+    /// A new sequence with the same tokens that shares all blocks. Later changes of one do not
+    /// affect the other.
     ///
     /// # Panics
     /// The sequence does not exist or has cells that are not published.
     pub fn fork(&mut self, id: SequenceId) -> SequenceId {
-        let sequence = self.settled(id).clone();
+        let sequence = self.published(id).clone();
         for (group, table) in self.groups.iter_mut().zip(&sequence.tables) {
             table.blocks().into_iter().for_each(|block| group.pool.share(block));
         }
-        self.index.hold(&sequence.tips);
+        self.index.hold(&sequence.last_nodes);
         self.insert(sequence)
     }
 
@@ -225,7 +229,7 @@ impl Store {
         sequence.tokens.len() as u32 - sequence.length
     }
 
-    /// Whether tokens were removed from within: rows then also depend on those that are gone.
+    /// Whether tokens were removed from within, so that rows also depend on the removed ones.
     pub fn is_shifted(&self, id: SequenceId) -> bool {
         self.sequence(id).shifted
     }
@@ -242,38 +246,38 @@ impl Store {
         (sequence.length..sequence.tokens.len() as u32).map(move |position| table.cell(position))
     }
 
-    /// Where a sequence's rows lie, every position once and in order, the prepared ones too. Rows that a window has given back are
-    /// runs of block [`EVICTED`](minfer_graph::EVICTED).
+    /// Where a sequence's rows lie: every position once and in order, the prepared ones too. Rows
+    /// that a window has released are runs of block [`EVICTED`](minfer_graph::EVICTED).
     pub fn rows(&self, group: usize, id: SequenceId) -> Vec<KvRun> {
         let sequence = self.sequence(id);
         sequence.tables[group].runs(sequence.tokens.len() as u32)
     }
 
-    /// Whether rows of sequences that are gone, or of others, can begin a new one.
+    /// Whether new sequences can reuse cached prefixes.
     pub fn keeps_prefixes(&self) -> bool {
         self.cache
     }
 
-    /// Groups of layers.
+    /// Number of groups.
     pub fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Forgets the tokens from `length` on, the prepared ones too.
+    /// Drops the tokens from `length` on, the prepared ones too.
     pub(super) fn cut(&mut self, arena: &mut dyn KvArena, id: SequenceId, length: u32) {
         let sequence = self.sequences.get_mut(&id).expect("the sequence exists");
-        self.index.cut(&mut sequence.tips, sequence.length, length);
+        self.index.cut(&mut sequence.last_nodes, sequence.length, length);
         sequence.tokens.truncate(length as usize);
         sequence.length = length;
         sequence.shifted &= length > 0;
         for group in 0..self.groups.len() {
             let given_up = self.sequence_mut(id).tables[group].cut(length);
-            self.give_back(arena, group, given_up);
+            self.release_blocks(arena, group, given_up);
         }
     }
 
-    /// A sequence has given up these blocks.
-    pub(super) fn give_back(&mut self, arena: &mut dyn KvArena, group: usize, blocks: Vec<u32>) {
+    /// One owner less for these blocks.
+    pub(super) fn release_blocks(&mut self, arena: &mut dyn KvArena, group: usize, blocks: Vec<u32>) {
         for block in blocks {
             self.clock += 1;
             if self.groups[group].pool.give(block, self.clock) {
@@ -282,24 +286,24 @@ impl Store {
         }
     }
 
-    pub(super) fn sequence(&self, id: SequenceId) -> &Sequence {
+    pub(super) fn sequence(&self, id: SequenceId) -> &KvSequence {
         self.sequences.get(&id).expect("the sequence exists")
     }
 
-    pub(super) fn sequence_mut(&mut self, id: SequenceId) -> &mut Sequence {
+    pub(super) fn sequence_mut(&mut self, id: SequenceId) -> &mut KvSequence {
         self.sequences.get_mut(&id).expect("the sequence exists")
     }
 
     /// A sequence without prepared cells.
-    pub(super) fn settled(&self, id: SequenceId) -> &Sequence {
+    pub(super) fn published(&self, id: SequenceId) -> &KvSequence {
         let sequence = self.sequence(id);
         let published = sequence.length as usize == sequence.tokens.len();
         assert!(published, "KV sequence {} has cells that are not published", id.0);
         sequence
     }
 
-    pub(super) fn settled_mut(&mut self, id: SequenceId) -> &mut Sequence {
-        self.settled(id);
+    pub(super) fn published_mut(&mut self, id: SequenceId) -> &mut KvSequence {
+        self.published(id);
         self.sequence_mut(id)
     }
 }

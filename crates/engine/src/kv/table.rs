@@ -1,4 +1,4 @@
-//! Where the rows of one sequence lie in one group.
+//! Block tables: where the rows of one sequence lie in one group.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -6,43 +6,43 @@ use std::ops::Range;
 use minfer_graph::BlockTable;
 use minfer_graph::{EVICTED, KvRun};
 
-/// A sequence's block table. It owns each block that it names, once, however many runs lie in it.
+/// A block table. It owns each block that it names once, however many runs lie in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     block_tokens: u32,
-    rows: Rows,
+    rows: Entries,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Rows {
-    /// Entry `p / block_tokens` holds position `p`. The rows of `hole` are given back; an entry is [`EVICTED`] where all of its
-    /// positions are in it.
+enum Entries {
+    /// Entry `p / block_tokens` holds position `p`. The rows of `hole` are released; an entry is
+    /// [`EVICTED`] if all of its positions are in the hole.
     Aligned { blocks: Vec<u32>, hole: Range<u32> },
-    /// Runs in order, as removals have left them; those of one block are neighbours.
+    /// Runs in order, after removals. Runs of one block are adjacent.
     Shifted(Vec<KvRun>),
 }
 
 impl Table {
     /// No rows.
     pub(super) fn new(block_tokens: u32) -> Table {
-        Table { block_tokens, rows: Rows::Aligned { blocks: Vec::new(), hole: 0..0 } }
+        Table { block_tokens, rows: Entries::Aligned { blocks: Vec::new(), hole: 0..0 } }
     }
 
     /// A table of these blocks; those whose positions are all in `hole` are [`EVICTED`].
     pub(super) fn aligned(block_tokens: u32, blocks: Vec<u32>, hole: Range<u32>) -> Table {
-        Table { block_tokens, rows: Rows::Aligned { blocks, hole } }
+        Table { block_tokens, rows: Entries::Aligned { blocks, hole } }
     }
 
     /// A table of these runs.
     pub(super) fn shifted(block_tokens: u32, runs: Vec<KvRun>) -> Table {
-        Table { block_tokens, rows: Rows::Shifted(runs) }
+        Table { block_tokens, rows: Entries::Shifted(runs) }
     }
 
     /// As a step reads it.
     pub(super) fn view(&self) -> BlockTable<'_> {
         match &self.rows {
-            Rows::Aligned { blocks, .. } => BlockTable::Aligned(blocks),
-            Rows::Shifted(runs) => BlockTable::Shifted(runs),
+            Entries::Aligned { blocks, .. } => BlockTable::Aligned(blocks),
+            Entries::Shifted(runs) => BlockTable::Shifted(runs),
         }
     }
 
@@ -55,27 +55,28 @@ impl Table {
     /// The blocks that it owns, in order, each once.
     pub(super) fn blocks(&self) -> Vec<u32> {
         let mut blocks: Vec<u32> = match &self.rows {
-            Rows::Aligned { blocks, .. } => blocks.clone(),
-            Rows::Shifted(runs) => runs.iter().map(|run| run.block).collect(),
+            Entries::Aligned { blocks, .. } => blocks.clone(),
+            Entries::Shifted(runs) => runs.iter().map(|run| run.block).collect(),
         };
         blocks.retain(|&block| block != EVICTED);
         blocks.dedup();
         blocks
     }
 
-    /// The block of an aligned table that holds the positions from `index` blocks on, if all of its rows are where they belong.
+    /// The block of an aligned table that holds the positions from `index` blocks on, if all of its
+    /// rows are where they belong.
     pub(super) fn whole_block(&self, index: u32) -> Option<u32> {
-        let Rows::Aligned { blocks, hole } = &self.rows else { return None };
+        let Entries::Aligned { blocks, hole } = &self.rows else { return None };
         let (start, end) = (index * self.block_tokens, (index + 1) * self.block_tokens);
         let intact = hole.is_empty() || hole.end <= start || end <= hole.start;
         blocks.get(index as usize).copied().filter(|_| intact)
     }
 
-    /// Every position below `length` in order, those given back as runs of block [`EVICTED`].
+    /// Every position below `length` in order; released ones as runs of block [`EVICTED`].
     pub(super) fn runs(&self, length: u32) -> Vec<KvRun> {
         let mut runs = Vec::new();
         match &self.rows {
-            Rows::Aligned { blocks, hole } => {
+            Entries::Aligned { blocks, hole } => {
                 for (index, &block) in blocks.iter().enumerate() {
                     let first = (index as u32 * self.block_tokens).min(length);
                     let last = (first + self.block_tokens).min(length);
@@ -87,7 +88,7 @@ impl Table {
                     }
                 }
             }
-            Rows::Shifted(old) => {
+            Entries::Shifted(old) => {
                 for run in old {
                     let rows = length.min(run.end()).saturating_sub(run.start);
                     push(&mut runs, KvRun { rows, ..*run });
@@ -97,29 +98,29 @@ impl Table {
         runs
     }
 
-    /// The first position of a range whose row was given back.
+    /// The first position of a range whose row was released.
     pub(super) fn missing(&self, range: Range<u32>) -> Option<u32> {
         let first = |hole: Range<u32>| {
             let from = hole.start.max(range.start);
             (from < hole.end.min(range.end)).then_some(from)
         };
         match &self.rows {
-            Rows::Aligned { hole, .. } => first(hole.clone()),
-            Rows::Shifted(runs) => {
+            Entries::Aligned { hole, .. } => first(hole.clone()),
+            Entries::Shifted(runs) => {
                 let evicted = runs.iter().filter(|run| run.block == EVICTED);
                 evicted.filter_map(|run| first(run.start..run.end())).next()
             }
         }
     }
 
-    /// Where the row behind the last one goes if there is room for it in a block that is held: block and offset.
+    /// Block and offset of the next row, if the last block has room.
     pub(super) fn tail(&self, length: u32) -> Option<(u32, u32)> {
         match &self.rows {
-            Rows::Aligned { blocks, .. } => {
+            Entries::Aligned { blocks, .. } => {
                 let offset = length % self.block_tokens;
                 (offset > 0).then(|| (blocks[(length / self.block_tokens) as usize], offset))
             }
-            Rows::Shifted(runs) => {
+            Entries::Shifted(runs) => {
                 let last = runs.last().filter(|run| run.block != EVICTED)?;
                 let offset = last.offset + last.rows;
                 (offset < self.block_tokens).then_some((last.block, offset))
@@ -127,19 +128,19 @@ impl Table {
         }
     }
 
-    /// Blocks that `tokens` more positions behind `length` take, beyond the room in the tail.
+    /// Blocks that `tokens` more positions after `length` take beyond the room in the last block.
     pub(super) fn lacks(&self, length: u32, tokens: u32) -> u32 {
         let room = self.tail(length).map_or(0, |(_, offset)| self.block_tokens - offset);
         tokens.saturating_sub(room).div_ceil(self.block_tokens)
     }
 
-    /// Makes room for `tokens` more positions behind `length`, in the tail and then in `fresh` blocks.
+    /// Adds `tokens` more positions after `length`, in the last block and then in `fresh` blocks.
     pub(super) fn extend(&mut self, length: u32, tokens: u32, fresh: &[u32]) {
         let tail = self.tail(length);
         let block_tokens = self.block_tokens;
         match &mut self.rows {
-            Rows::Aligned { blocks, .. } => blocks.extend_from_slice(fresh),
-            Rows::Shifted(runs) => {
+            Entries::Aligned { blocks, .. } => blocks.extend_from_slice(fresh),
+            Entries::Shifted(runs) => {
                 let mut start = length;
                 let places = tail.into_iter().chain(fresh.iter().map(|&block| (block, 0)));
                 for (block, offset) in places {
@@ -151,34 +152,35 @@ impl Table {
         }
     }
 
-    /// Another block takes the place of one.
+    /// Replaces a block by another.
     pub(super) fn replace(&mut self, old: u32, new: u32) {
         match &mut self.rows {
-            Rows::Aligned { blocks, .. } => {
+            Entries::Aligned { blocks, .. } => {
                 blocks.iter_mut().filter(|block| **block == old).for_each(|block| *block = new);
             }
-            Rows::Shifted(runs) => {
+            Entries::Shifted(runs) => {
                 runs.iter_mut().filter(|run| run.block == old).for_each(|run| run.block = new);
             }
         }
     }
 
-    /// Forgets the positions from `length` on. Gives the blocks that it no longer owns, the last first.
+    /// Drops the positions from `length` on. Returns the blocks that it no longer owns, the last
+    /// first.
     pub(super) fn cut(&mut self, length: u32) -> Vec<u32> {
         let old = self.blocks();
         match &mut self.rows {
             _ if length == 0 => *self = Table::new(self.block_tokens),
-            Rows::Aligned { blocks, hole } => {
+            Entries::Aligned { blocks, hole } => {
                 blocks.truncate(length.div_ceil(self.block_tokens) as usize);
                 *hole = hole.start.min(length)..hole.end.min(length);
             }
-            Rows::Shifted(_) => self.rows = Rows::Shifted(self.runs(length)),
+            Entries::Shifted(_) => self.rows = Entries::Shifted(self.runs(length)),
         }
         self.given_up(&old)
     }
 
-    /// Removes a range of `length` positions: those behind it move down, their rows stay as they are. Gives the blocks that it no
-    /// longer owns, the last first.
+    /// Removes a range of `length` positions: later positions move down, their rows stay. Returns
+    /// the blocks that it no longer owns, the last first.
     pub(super) fn remove(&mut self, range: &Range<u32>, length: u32) -> Vec<u32> {
         let old = self.blocks();
         let removed = range.end - range.start;
@@ -197,11 +199,11 @@ impl Table {
                 push(&mut runs, KvRun { start, rows, block: run.block, offset, rope_offset });
             }
         }
-        self.rows = Rows::Shifted(runs);
+        self.rows = Entries::Shifted(runs);
         self.given_up(&old)
     }
 
-    /// Gives back the blocks whose positions all lie in `range`, the last first.
+    /// Releases the blocks whose positions all lie in `range`. Returns them, the last first.
     pub(super) fn evict(&mut self, range: Range<u32>, length: u32) -> Vec<u32> {
         if !self.reaches_into(&range) {
             return Vec::new();
@@ -209,7 +211,7 @@ impl Table {
         let old = self.blocks();
         let block_tokens = self.block_tokens;
         match &mut self.rows {
-            Rows::Aligned { blocks, hole } => {
+            Entries::Aligned { blocks, hole } => {
                 // There is one hole: it only grows.
                 let whole = hole.start == hole.end;
                 let start = if whole { range.start } else { range.start.min(hole.start) };
@@ -220,33 +222,34 @@ impl Table {
                     *hole = if whole { start..end } else { hole.start.min(start)..hole.end.max(end) };
                 }
             }
-            Rows::Shifted(runs) => {
+            Entries::Shifted(runs) => {
                 let outside = |run: &&KvRun| run.start < range.start || run.end() > range.end;
                 let kept: HashSet<u32> = runs.iter().filter(outside).map(|run| run.block).collect();
                 for run in runs.iter_mut().filter(|run| !kept.contains(&run.block)) {
                     *run = KvRun { block: EVICTED, offset: 0, rope_offset: 0, ..*run };
                 }
-                self.rows = Rows::Shifted(self.runs(length));
+                self.rows = Entries::Shifted(self.runs(length));
             }
         }
         self.given_up(&old)
     }
 
-    /// Whether there may be blocks in `range` that it owns: asked at every step, and mostly there are none.
+    /// Whether it may own blocks in `range`. A quick test, because it runs at every step and is
+    /// mostly false.
     fn reaches_into(&self, range: &Range<u32>) -> bool {
         match &self.rows {
-            Rows::Aligned { hole, .. } => {
+            Entries::Aligned { hole, .. } => {
                 let first = range.start.next_multiple_of(self.block_tokens);
                 range.end / self.block_tokens > hole.end / self.block_tokens || first < hole.start
             }
-            Rows::Shifted(runs) => {
+            Entries::Shifted(runs) => {
                 let first = runs.partition_point(|run| run.end() <= range.start);
                 runs[first..].iter().take_while(|run| run.start < range.end).any(|run| run.block != EVICTED)
             }
         }
     }
 
-    /// Those of the `old` blocks that it does not own now, the last first.
+    /// The `old` blocks that it no longer owns, the last first.
     fn given_up(&self, old: &[u32]) -> Vec<u32> {
         let mut held = self.blocks();
         held.sort_unstable();
@@ -254,7 +257,7 @@ impl Table {
     }
 }
 
-/// Adds a run, joined with the one before where they are one.
+/// Adds a run; merges it with the previous one if they are contiguous.
 pub(super) fn push(runs: &mut Vec<KvRun>, run: KvRun) {
     if run.rows == 0 {
         return;

@@ -72,7 +72,7 @@ impl Runner {
             let text = format!("{} sequences where one is expected", file.sequences().len());
             return Err(SessionError::Contradiction(text));
         };
-        let sequence = self.store.restore(self.model.arena(), saved.shape(), None)?;
+        let sequence = self.store.restore(self.model.arena(), saved.layout(), None)?;
         file.fill(0, &mut self.store, self.model.arena(), sequence)?;
         self.counts.tokens_restored += u64::from(self.store.length(sequence));
         Ok(sequence)

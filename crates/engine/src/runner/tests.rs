@@ -5,8 +5,8 @@ use crate::test_model::{eloquent, executor};
 
 const EXTENTS: Extents = Extents { tokens: 64, rows: 3, sequences: 4 };
 
-fn runner(backend: &NullBackend, placement: Placement) -> Runner {
-    Runner::new(executor(backend, 100, EXTENTS), RunnerOptions { placement, ..RunnerOptions::default() })
+fn runner(backend: &NullBackend, block_order: BlockOrder) -> Runner {
+    Runner::new(executor(backend, 100, EXTENTS), RunnerOptions { block_order, ..RunnerOptions::default() })
 }
 
 fn prompt() -> Vec<u32> {
@@ -40,12 +40,12 @@ fn all_rows(runner: &mut Runner, chunk: usize, mates: usize) -> Vec<Vec<f32>> {
 #[test]
 fn logits_depend_on_the_tokens_alone() {
     let backend = eloquent();
-    let expected = all_rows(&mut runner(&backend, Placement::Fresh), 64, 0);
+    let expected = all_rows(&mut runner(&backend, BlockOrder::LowestFirst), 64, 0);
     assert_eq!(expected.len(), 100);
-    for placement in [Placement::Fresh, Placement::Shuffled(3)] {
+    for block_order in [BlockOrder::LowestFirst, BlockOrder::Shuffled(3)] {
         for chunk in [1, 7, 50] {
             for mates in [0, 3] {
-                let mut runner = runner(&backend, placement);
+                let mut runner = runner(&backend, block_order);
                 assert_eq!(all_rows(&mut runner, chunk, mates), expected);
                 let stats = runner.stats();
                 let steps = 100u64.div_ceil(chunk as u64);
@@ -61,8 +61,8 @@ fn logits_depend_on_the_tokens_alone() {
 #[test]
 fn prefill_and_decode_give_the_last_row_only() {
     let backend = eloquent();
-    let expected = all_rows(&mut runner(&backend, Placement::Fresh), 64, 0);
-    let mut runner = runner(&backend, Placement::Fresh);
+    let expected = all_rows(&mut runner(&backend, BlockOrder::LowestFirst), 64, 0);
+    let mut runner = runner(&backend, BlockOrder::LowestFirst);
     let (prompt, id) = (prompt(), runner.open());
     assert_eq!(*runner.prefill(id, &prompt[..98]).unwrap(), expected[97]);
     assert_eq!(*runner.decode(id, prompt[98]).unwrap(), expected[98]);
@@ -78,7 +78,7 @@ fn prefill_and_decode_give_the_last_row_only() {
 #[test]
 fn a_step_that_cannot_be_leaves_everything_as_it_was() {
     let backend = eloquent();
-    let mut runner = runner(&backend, Placement::Fresh);
+    let mut runner = runner(&backend, BlockOrder::LowestFirst);
     let [a, b] = [runner.open(), runner.open()];
     runner.prefill(a, &[1, 2, 3]).unwrap();
     let before = runner.store().stats();
@@ -99,7 +99,7 @@ fn a_step_that_cannot_be_leaves_everything_as_it_was() {
 
 #[test]
 fn wrong_steps_are_refused() {
-    let mut runner = runner(&NullBackend::new(), Placement::Fresh);
+    let mut runner = runner(&NullBackend::new(), BlockOrder::LowestFirst);
     let ids: Vec<SequenceId> = (0..5).map(|_| runner.open()).collect();
     let mut error =
         |step: &[(SequenceId, &[u32])]| runner.feed(step, Want::All, |_| {}).unwrap_err().to_string();

@@ -1,4 +1,5 @@
-//! From the queue among the running: what rows a request finds, and whether it should wait for those of another.
+//! Starting waiting requests: whether there is room, which cached rows they start with, and whether
+//! they should wait for rows that another request is computing.
 
 use std::sync::Arc;
 
@@ -8,17 +9,17 @@ use crate::event::Event;
 use crate::history::tokens_left;
 use crate::kv::{Demand, Droppable, SequenceId};
 use crate::sequence::Sequence;
-use crate::session::{Rows, SessionId};
+use crate::session::{RowStorage, SessionId};
 
-/// Equal first tokens that are worth waiting for until another sequence has computed them.
+/// Length of a common prefix from which a request waits until the other sequence has computed it.
 const WORTH_WAITING: usize = 32;
 
-/// What a request goes on with of its conversation.
+/// Which rows of its conversation a request continues with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resumption {
     /// Tokens of the prompt that the conversation has been fed.
     shared: u32,
-    /// Those of them that it has forgotten, and that stay forgotten.
+    /// Those of them that context shifts have removed, and that stay removed.
     removed: u32,
     /// Rows that are there; those of the other shared tokens are computed again.
     kept: u32,
@@ -27,14 +28,14 @@ struct Resumption {
 }
 
 impl Worker {
-    /// Admits waiting requests in order while there are slots and memory for them.
+    /// Starts waiting requests in order while there are slots and KV blocks for them.
     pub(super) fn admit(&mut self) {
         while self.running.len() < self.limits.slots {
             let Some(index) = (0..self.waiting.len()).find(|&index| self.is_ready(&self.waiting[index]))
             else {
                 return;
             };
-            // Whoever runs alone has all there is.
+            // A sequence that runs alone may take every block.
             if !self.running.is_empty() && !self.make_room_for(index) {
                 return;
             }
@@ -45,8 +46,8 @@ impl Worker {
         }
     }
 
-    /// Whether nothing that a request waits for is still to come: rows of its prompt that another one computes now, or the end of
-    /// its conversation's request before.
+    /// Whether a request need not wait: for rows of its prompt that another sequence is computing,
+    /// or for the previous request of its conversation.
     fn is_ready(&self, sequence: &Sequence) -> bool {
         let session = sequence.session.and_then(|id| self.sessions.get(&id));
         let user = session.and_then(|session| session.user);
@@ -55,8 +56,9 @@ impl Worker {
             && !(shares && self.running.iter().any(|other| computes_for(other, sequence)))
     }
 
-    /// Whether there is room for a waiting request beside the running ones. Idle conversations give theirs for it, if that helps
-    /// and they lose nothing by it: those first whose rows can be computed again.
+    /// Whether a waiting request fits beside the running ones. Evicts idle conversations if that
+    /// makes it fit and loses no rows for good: first those that can be recomputed, then those that
+    /// can be swapped out.
     fn make_room_for(&mut self, index: usize) -> bool {
         if self.fits(index, &[]) {
             return true;
@@ -68,11 +70,11 @@ impl Worker {
         let Some(victims) = [recomputable, idle].into_iter().find(|ids| self.fits(index, ids)) else {
             return false;
         };
-        victims.into_iter().any(|id| self.release(id) && self.fits(index, &[]))
+        victims.into_iter().any(|id| self.evict_session(id) && self.fits(index, &[]))
     }
 
-    /// Whether there is room for all tokens of a waiting request beside what the running ones still need, were these conversations'
-    /// rows gone.
+    /// Whether all tokens of a waiting request fit beside what the running ones still need, if the
+    /// rows of the conversations `gone` were dropped.
     fn fits(&self, index: usize, gone: &[SessionId]) -> bool {
         let waiting = &self.waiting[index];
         let gone = gone.iter().filter_map(|&id| self.cached_rows(id));
@@ -86,16 +88,17 @@ impl Worker {
         self.store.has_room(&demands, &droppable)
     }
 
-    /// Blocks that a waiting request takes when it begins and for all of its known tokens; none where it will be refused.
+    /// Blocks that a waiting request takes for all of its known tokens. `None` if it will be
+    /// refused when it starts.
     fn demand(&self, waiting: &Sequence, droppable: &Droppable) -> Option<Demand> {
         let length = |removed: u32| (waiting.tokens().len() as u32 - removed).min(self.most_rows());
         let new = |left: &[u32]| {
             let known = if waiting.reuse { left } else { &[] };
             self.store.demand_of_new(known, left.len() as u32, waiting.salt, droppable)
         };
-        if let Rows::Swapped(swapped) = &waiting.rows {
+        if let RowStorage::Swapped(swapped) = &waiting.rows {
             let length = length(waiting.history.removed_tokens());
-            return Some(self.store.demand_of_shape(&swapped.shape, length));
+            return Some(self.store.demand_of_layout(&swapped.layout, length));
         }
         let Some(id) = waiting.session.filter(|_| !waiting.was_admitted()) else {
             return Some(new(&waiting.history.left()));
@@ -104,11 +107,11 @@ impl Worker {
         let session = &self.sessions[&id];
         let length = length(resumption.removed);
         match &session.rows {
-            Rows::Cached(kv) if resumption.kept > 0 => {
+            RowStorage::Cached(kv) if resumption.kept > 0 => {
                 Some(self.store.demand_of_growth(*kv, resumption.kept, length))
             }
-            Rows::Swapped(swapped) if resumption.kept > 0 => {
-                Some(self.store.demand_of_shape(&swapped.shape, length))
+            RowStorage::Swapped(swapped) if resumption.kept > 0 => {
+                Some(self.store.demand_of_layout(&swapped.layout, length))
             }
             _ if resumption.removed > 0 => {
                 Some(new(&tokens_left(waiting.tokens(), session.history.removed())))
@@ -117,25 +120,25 @@ impl Worker {
         }
     }
 
-    /// Rows of a request's conversation that are dropped when it begins.
+    /// Rows of a request's conversation that are dropped when the request starts.
     fn replaced_rows(&self, waiting: &Sequence) -> Option<SequenceId> {
         let id = waiting.session.filter(|_| !waiting.was_admitted())?;
         let resumption = self.resumption(id, waiting).ok()?;
         self.cached_rows(id).filter(|_| resumption.kept == 0)
     }
 
-    /// The rows of a conversation that nobody uses.
+    /// The cached rows of an idle conversation.
     fn cached_rows(&self, id: SessionId) -> Option<SequenceId> {
         match self.sessions.get(&id)?.rows {
-            Rows::Cached(kv) => Some(kv),
+            RowStorage::Cached(kv) => Some(kv),
             _ => None,
         }
     }
 
-    /// A request takes part in steps from now on, with whatever rows it finds. Tells whether it does or has ended: where there is no
-    /// room for rows that are to come back it waits for those that run.
+    /// Starts a request with the rows that are cached for it. Returns false if its swapped-out rows
+    /// do not fit now: then it waits for running sequences to end.
     fn begin(&mut self, mut sequence: Sequence) -> bool {
-        // A request that was preempted has its conversation's tokens and rows, or what is left of them.
+        // A preempted request already has the tokens and rows of its conversation.
         let started = match sequence.session {
             Some(id) if !sequence.was_admitted() => self.resume_session(id, &mut sequence),
             _ => self.start(&mut sequence),
@@ -151,9 +154,9 @@ impl Worker {
         true
     }
 
-    /// Brings swapped rows back, or finds those of equal tokens.
+    /// Swaps rows in, or looks up the longest cached prefix.
     pub(super) fn start(&mut self, sequence: &mut Sequence) -> Result<(), EngineError> {
-        if let Rows::Swapped(swapped) = &sequence.rows {
+        if let RowStorage::Swapped(swapped) = &sequence.rows {
             let kv = self.recall(&Arc::clone(swapped), sequence.salt)?;
             sequence.admit(kv, self.store.length(kv));
             return Ok(());
@@ -166,15 +169,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Goes on with a conversation: its rows up to where the prompt parts from it. The conversation is as it was where that fails.
+    /// Continues a conversation: keeps its rows up to where the prompt differs. An error leaves the
+    /// conversation unchanged.
     fn resume_session(&mut self, id: SessionId, sequence: &mut Sequence) -> Result<(), EngineError> {
         let Resumption { shared, removed, kept, room } = self.resumption(id, sequence)?;
-        if let Rows::Swapped(swapped) = &self.sessions[&id].rows
+        if let RowStorage::Swapped(swapped) = &self.sessions[&id].rows
             && kept > 0
         {
             let swapped = Arc::clone(swapped);
             let kv = self.recall(&swapped, sequence.salt)?;
-            self.sessions.get_mut(&id).expect("a conversation").rows = Rows::Cached(kv);
+            self.sessions.get_mut(&id).expect("a conversation").rows = RowStorage::Cached(kv);
         }
         let session = self.sessions.get_mut(&id).expect("a conversation");
         session.user = Some(sequence.id());
@@ -189,24 +193,26 @@ impl Worker {
             sequence.recompute(shared as usize);
         }
         match rows {
-            Rows::Cached(kv) if kept > 0 => {
+            RowStorage::Cached(kv) if kept > 0 => {
                 let cut = self.store.truncate(self.model.arena(), kv, kept);
                 cut.expect("rows that can be cut");
                 self.counts.reused_tokens += u64::from(kept);
                 sequence.admit(kv, kept);
                 return Ok(());
             }
-            Rows::Cached(kv) => self.store.drop_sequence(self.model.arena(), kv),
+            RowStorage::Cached(kv) => self.store.drop_sequence(self.model.arena(), kv),
             _ => (),
         }
         self.start(sequence)
     }
 
-    /// What a request would go on with of a conversation. Where a window has given rows back that the next token would see, all is
-    /// computed again: the whole prompt if the context has room for it, else what the conversation has not forgotten.
+    /// Which rows of a conversation a request would continue with. If a window has released rows
+    /// that the next token sees, no row is kept: the whole prompt is recomputed if it fits the
+    /// context, else the tokens that context shifts have not removed.
     ///
     /// # Errors
-    /// There is no such conversation, it has another salt, or what is new has no room in the context.
+    /// There is no such conversation, it has another salt, or what is new has no room in the
+    /// context.
     fn resumption(&self, id: SessionId, sequence: &Sequence) -> Result<Resumption, EngineError> {
         let session = self.sessions.get(&id).ok_or(EngineError::NoSession)?;
         if session.salt != sequence.salt {
@@ -216,11 +222,11 @@ impl Worker {
         let removed = if shared > 0 { session.history.removed_tokens() } else { 0 };
         let rows = shared - removed;
         let kept = match &session.rows {
-            Rows::Cached(kv) => {
+            RowStorage::Cached(kv) => {
                 let kept = rows.min(self.store.length(*kv));
                 if self.store.can_truncate(*kv, kept) { kept } else { 0 }
             }
-            Rows::Swapped(swapped) if self.store.can_truncate_shape(&swapped.shape, rows) => rows,
+            RowStorage::Swapped(swapped) if self.store.can_truncate_layout(&swapped.layout, rows) => rows,
             _ => 0,
         };
         let whole = kept == 0 && removed > 0 && sequence.tokens().len() < self.most_rows() as usize;
@@ -229,16 +235,16 @@ impl Worker {
         Ok(Resumption { shared, removed, kept, room })
     }
 
-    /// How much room the context has for the answer, if that bounds it.
+    /// Most tokens that may follow the prompt; `None` with a context shift.
     ///
     /// # Errors
-    /// What is new of the prompt has none.
+    /// The new tokens of the prompt do not fit the context.
     fn room_for(&self, sequence: &Sequence, shared: u32, removed: u32) -> Result<Option<usize>, EngineError> {
         let n_ctx = self.most_rows() as usize;
         let n_prompt_tokens = sequence.tokens().len() - removed as usize;
         let n_new_tokens = sequence.tokens().len() - shared as usize;
         let used = match sequence.context_shift {
-            // Kept tokens that are new are among the new ones.
+            // Kept tokens that are new are already counted.
             Some(shift) => n_new_tokens + shift.keep.min(shared) as usize,
             None => n_prompt_tokens,
         };

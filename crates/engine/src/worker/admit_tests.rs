@@ -1,4 +1,4 @@
-//! Whom a waiting request waits for, and whom it does not.
+//! When a waiting request starts beside running ones.
 
 use super::session_tests::{ID, alone, bench, shifting, turn};
 use super::swap_tests::host;
@@ -19,7 +19,7 @@ fn decoding(bench: &mut Bench, prompt: u32, tokens: u32) -> Events {
     events
 }
 
-/// Forgotten tokens need no room, and rows that are there need no other.
+/// Removed tokens need no blocks, and rows that are cached need no new ones.
 #[test]
 fn a_shifted_conversation_asks_for_the_room_that_it_needs() {
     let mut undisturbed = bench(64, 24);
@@ -33,7 +33,7 @@ fn a_shifted_conversation_asks_for_the_room_that_it_needs() {
         assert_eq!(bench.answer(shifting(turn(&said[..30], 380))).ids(), said[30..]);
         let other = decoding(&mut bench, 100 - 60, 20);
         if is_swapped {
-            assert!(bench.worker.release(ID));
+            assert!(bench.worker.evict_session(ID));
         }
         let (_, again) = bench.submit(shifting(turn(&tokens, 5))).unwrap();
         let (_, small) = bench.submit(without_session(turn(&[4; 5], 3))).unwrap();
@@ -58,9 +58,10 @@ fn a_conversation_that_will_be_refused_waits_for_no_room() {
     assert_eq!(Answer::of(&refused).last(), &Event::Failed(EngineError::NoSession));
 }
 
-/// An idle conversation gives its cells to a request beside a running one, and goes on the same.
+/// An idle conversation is evicted for a waiting request beside a running one, and later continues
+/// with the same answer.
 #[test]
-fn idle_conversations_give_way_to_a_waiting_request() {
+fn idle_conversations_are_evicted_for_a_waiting_request() {
     for shifted in [false, true] {
         let request = |tokens: &[u32], count| match shifted {
             true => shifting(turn(tokens, count)),
@@ -90,9 +91,9 @@ fn idle_conversations_give_way_to_a_waiting_request() {
     }
 }
 
-/// Nobody gives rows for a request that would still have to wait, or rows that could not come back.
+/// Nothing is evicted if the request would still not fit, or if rows would be lost for good.
 #[test]
-fn idle_conversations_give_nothing_in_vain() {
+fn idle_conversations_are_not_evicted_in_vain() {
     let mut roomy = bench(128, 8);
     let tokens: Vec<u32> = (10..50).collect();
     roomy.answer(turn(&tokens, 10));
@@ -116,7 +117,7 @@ fn idle_conversations_give_nothing_in_vain() {
     assert_eq!(Answer::of(&waiting).ids(), alone(&[5; 20], 4));
 }
 
-/// What shares nothing takes room of its own.
+/// Without reuse a request needs blocks of its own.
 #[test]
 fn a_request_that_reuses_nothing_is_admitted_when_it_fits() {
     for reuse in [true, false] {

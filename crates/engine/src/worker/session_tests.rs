@@ -8,7 +8,7 @@ use crate::event::{FinishReason, Usage};
 use crate::kv::most_rope_offsets;
 use crate::kv::session::SessionError;
 use crate::request::{ContextShift, Request};
-use crate::session::{Rows, SessionId};
+use crate::session::{RowStorage, SessionId};
 use crate::test_model::{Answer, Bench, Shape, eloquent, greedy};
 
 pub(super) const ID: SessionId = SessionId(1);
@@ -21,7 +21,8 @@ pub(super) fn bench(n_ctx: usize, blocks: u32) -> Bench {
     bench
 }
 
-/// As [`bench`], with room for everything, steps of so many tokens, and no rows of earlier requests.
+/// As [`bench`], with room for everything, steps of so many tokens, and no rows of earlier
+/// requests.
 fn bench_with(n_ctx: usize, n_batch: usize) -> Bench {
     let config = EngineConfig { n_ctx, n_batch, prefix_cache: false, ..Shape::default().config };
     let mut bench = Bench::new(&eloquent(), Shape { config, ..Shape::default() });
@@ -57,9 +58,10 @@ fn left(bench: &Bench) -> Vec<u32> {
     tokens.filter(|(index, _)| !gone(*index)).map(|(_, &token)| token).collect()
 }
 
-/// Distinct rotations of the conversation's rows that queries are turned on for: what the facade reckons with.
+/// Distinct rotations of the conversation's rows that queries are turned on for: what the facade
+/// reckons with.
 fn rope_offsets(bench: &Bench) -> usize {
-    let Rows::Cached(kv) = bench.worker.sessions[&ID].rows else { return 0 };
+    let RowStorage::Cached(kv) = bench.worker.sessions[&ID].rows else { return 0 };
     let offsets = bench.worker.store.rows(0, kv).into_iter().map(|run| run.rope_offset);
     offsets.filter(|&offset| offset > 0).collect::<BTreeSet<_>>().len()
 }
@@ -86,7 +88,8 @@ fn rows_have_few_rope_offsets_however_often_they_are_shifted() {
     assert!(most >= 2, "{most}");
 }
 
-/// A kept beginning that grows with every turn gathers rows of every shift, until their angles were not reckoned with.
+/// A kept beginning that grows with every turn gathers rows of every shift, until their angles were
+/// not reckoned with.
 #[test]
 fn rows_have_few_rope_offsets_however_the_kept_ones_grow() {
     let mut bench = bench(512, 64);
@@ -163,7 +166,8 @@ fn twenty_turns_past_the_context_feed_only_their_own_tokens() {
         assert!(left.len() <= 65 && tokens.ends_with(&left[KEEP as usize..]));
         assert_eq!(usage.removed as usize, tokens.len() - left.len());
         assert!(rope_offsets(&bench) <= 64u32.ilog2() as usize + 2);
-        // A turn in which nothing was forgotten answers what the tokens that are left are answered alone.
+        // A turn in which nothing was forgotten answers what the tokens that are left are answered
+        // alone.
         if bench.stats().shifts == shifts {
             let (prompt, said) = left.split_at(left.len() - 6);
             assert_eq!(alone(prompt, 6), said);
@@ -327,7 +331,8 @@ fn a_shifted_sequence_is_not_recomputed_when_it_is_preempted() {
     assert!(swaps > 0);
 }
 
-/// Whenever its rows are given up, what a sequence forgets once they are there again is what it would have forgotten.
+/// Whenever its rows are given up, what a sequence forgets once they are there again is what it
+/// would have forgotten.
 #[test]
 fn rows_that_are_computed_again_change_nothing_about_what_is_forgotten() {
     let long = || Request { session: None, ..shifting(turn(&[7; 20], 100)) };

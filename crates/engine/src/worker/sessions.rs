@@ -1,4 +1,4 @@
-//! Conversations that outlive their requests.
+//! Sessions of the worker: opened, kept when their request ends, saved and loaded.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::kv::SequenceId;
 use crate::kv::session::{self, RowSource, SavedSequence, SessionError, SessionRows};
 use crate::sequence::Sequence;
-use crate::session::{Rows, Session, SessionId, SessionInfo, SessionTerms};
+use crate::session::{RowStorage, Session, SessionId, SessionInfo, SessionTerms};
 
 impl Worker {
     /// A conversation without tokens.
@@ -16,11 +16,11 @@ impl Worker {
         self.sessions.insert(id, Session { salt, ..Session::default() });
     }
 
-    /// Forgets a conversation. Its request, if one runs, goes on alone.
+    /// Drops a conversation. Its running request, if any, continues without it.
     pub(crate) fn close_session(&mut self, id: SessionId) {
-        if let Some(Session { rows: Rows::Cached(kv), .. }) = self.sessions.remove(&id) {
+        if let Some(Session { rows: RowStorage::Cached(kv), .. }) = self.sessions.remove(&id) {
             self.store.drop_sequence(self.model.arena(), kv);
-            self.untidy = true;
+            self.fragmented = true;
         }
         self.settle();
     }
@@ -29,17 +29,17 @@ impl Worker {
         let session = self.sessions.get(&id)?;
         let removed = session.history.removed_tokens();
         let rows = match &session.rows {
-            Rows::Cached(kv) => self.store.length(*kv),
-            Rows::Swapped(swapped) => swapped.shape.tokens.len() as u32,
+            RowStorage::Cached(kv) => self.store.length(*kv),
+            RowStorage::Swapped(swapped) => swapped.layout.tokens.len() as u32,
             // Its request has them.
-            Rows::None if session.user.is_some() => (session.fed as u32).saturating_sub(removed),
-            Rows::None => 0,
+            RowStorage::None if session.user.is_some() => (session.fed as u32).saturating_sub(removed),
+            RowStorage::None => 0,
         };
         Some(SessionInfo { tokens: session.history.tokens.clone(), rows, removed })
     }
 
-    /// A request ends: its conversation, where it is still open, keeps its tokens and rows.
-    pub(super) fn stash(&mut self, sequence: &mut Sequence) {
+    /// Called when a request ends: its conversation, if still open, keeps the tokens and rows.
+    pub(super) fn keep_session(&mut self, sequence: &mut Sequence) {
         let uses = &mut self.session_uses;
         let Some(session) = sequence.session.and_then(|id| self.sessions.get_mut(&id)) else { return };
         if session.user != Some(sequence.id()) {
@@ -64,11 +64,11 @@ impl Worker {
         host: Vec<u8>,
     ) -> Result<u64, SessionError> {
         let session = self.idle_session(id)?;
-        if let Rows::Swapped(swapped) = &session.rows {
+        if let RowStorage::Swapped(swapped) = &session.rows {
             let (swapped, salt) = (Arc::clone(swapped), session.salt);
             let kv =
                 self.swap_in(&swapped, salt).map_err(|error| SessionError::NotInCache(error.to_string()))?;
-            self.idle_session(id)?.rows = Rows::Cached(kv);
+            self.idle_session(id)?.rows = RowStorage::Cached(kv);
         }
         let session = &self.sessions[&id];
         let source = self.row_source(session, host);
@@ -77,7 +77,7 @@ impl Worker {
 
     fn row_source(&self, session: &Session, host: Vec<u8>) -> RowSource {
         let (tokens, removed) = (session.history.tokens.clone(), session.history.removed().to_vec());
-        let Rows::Cached(kv) = session.rows else {
+        let RowStorage::Cached(kv) = session.rows else {
             let groups = self.store.groups();
             let (runs, places) = (vec![Vec::new(); groups], vec![Vec::new(); groups]);
             return RowSource { saved: SavedSequence { tokens, removed, length: 0, runs, host }, places };
@@ -85,14 +85,15 @@ impl Worker {
         RowSource::of(&self.store, kv, tokens, removed, host)
     }
 
-    /// What a file must be to be [taken](Self::take_session).
+    /// What a session file is checked against before [`take_session`](Self::take_session).
     pub(crate) fn session_terms(&self) -> SessionTerms {
         let spec = self.model.kv_spec().clone();
         let (vocab, n_ctx) = (self.model.input_vocab(), self.most_rows());
         SessionTerms { identity: self.identity, spec, vocab, n_ctx }
     }
 
-    /// Opens a conversation from a file that was found right; returns the caller's bytes. Nothing has changed where that fails.
+    /// Opens a conversation from a verified file; returns the caller's bytes. An error changes
+    /// nothing.
     pub(crate) fn take_session(
         &mut self,
         id: SessionId,
@@ -101,8 +102,8 @@ impl Worker {
     ) -> Result<Vec<u8>, SessionError> {
         let saved = &file.sequences()[0];
         let rows = match saved.length {
-            0 => Rows::None,
-            _ => Rows::Cached(self.load_rows(file, saved, salt)?),
+            0 => RowStorage::None,
+            _ => RowStorage::Cached(self.load_rows(file, saved, salt)?),
         };
         let history = History::from_parts(saved.tokens.clone(), saved.removed.clone());
         // Where not all rows were there, those of the tokens behind the removed ones count as new.
@@ -121,7 +122,7 @@ impl Worker {
         saved: &SavedSequence,
         salt: Option<u64>,
     ) -> Result<SequenceId, SessionError> {
-        let kv = self.restore(&saved.shape(), salt)?;
+        let kv = self.restore(&saved.layout(), salt)?;
         file.fill(0, &mut self.store, self.model.arena(), kv)?;
         Ok(kv)
     }

@@ -42,7 +42,8 @@ fn several_answers_to_one_prompt_share_its_blocks() {
         assert_eq!(answer.finished().usage.cached, if choice == 0 { 0 } else { 69 });
         assert!(answers[..choice as usize].iter().all(|other| other.ids() != answer.ids()));
     }
-    // The prompt once; the others feed its last token, which chooses their first; then five of six tokens each.
+    // The prompt once; the others feed its last token, which chooses their first; then five of six
+    // tokens each.
     assert_eq!(bench.stats().tokens_fed, 70 + 3 + 4 * 5);
     assert!(most_shared >= 2 * 4, "four whole blocks of two groups: {most_shared}");
     bench.assert_idle();
@@ -97,7 +98,8 @@ fn requests_that_begin_alike_compute_their_beginning_once() {
     for (prompt, events) in prompts.iter().zip(&events) {
         assert_eq!(Answer::of(events).ids(), alone(prompt, 4));
     }
-    // The whole beginning once, then for each request its own three tokens and three of the four that it generates.
+    // The whole beginning once, then for each request its own three tokens and three of the four
+    // that it generates.
     assert_eq!(bench.stats().tokens_fed, 70 + 8 * (3 + 3));
     assert_eq!(bench.stats().reused_tokens, 7 * 70);
     assert!(most_shared >= 2 * 4, "four whole blocks of two groups: {most_shared}");
@@ -115,7 +117,7 @@ fn requests_that_begin_alike_compute_their_beginning_once() {
     bench.assert_idle();
 }
 
-/// Rows that nobody will be given are not worth waiting for.
+/// Without a prefix cache there are no rows to wait for.
 #[test]
 fn equal_prompts_run_side_by_side_where_no_prefix_is_kept() {
     for (prefix_cache, side_by_side) in [(true, 1), (false, 3)] {

@@ -1,4 +1,4 @@
-//! Rows that leave the cache for the host's memory, where it has room for them and where it has none.
+//! Swapping out to host memory, with and without room there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,8 @@ use crate::session::SessionInfo;
 use crate::test_model::Answer;
 use crate::{HostLease, HostMemory};
 
-/// A host with room for so many bytes, and the bytes that are leased of it. Whoever gives a lease back has taken it.
+/// Host memory of `most` bytes, and the bytes that are leased of it. Every lease must be taken
+/// before it ends.
 pub(super) fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
     struct Lease(Arc<AtomicU64>, u64, bool);
     impl HostLease for Lease {
@@ -37,8 +38,9 @@ pub(super) fn host(most: u64) -> (HostMemory, Arc<AtomicU64>) {
     (HostMemory::new(lend), leased)
 }
 
-/// Rows leave the cache only where the host has room for them. Otherwise others wait, and where all do, the youngest forgets, or
-/// ends early: no request fails, and the oldest says what it says alone.
+/// Sequences are swapped out only if host memory has room. Otherwise they wait; if all wait, the
+/// youngest shifts its context or ends early. No request fails, and the oldest answers as it does
+/// alone.
 #[test]
 fn shifted_sequences_wait_where_the_host_has_no_room() {
     let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
@@ -71,8 +73,8 @@ fn shifted_sequences_wait_where_the_host_has_no_room() {
     assert!(swaps[0] == 0 && swaps[1] > 0, "{swaps:?}");
 }
 
-/// An idle conversation that has no other place for its rows keeps them while somebody else can give theirs, and loses them to a
-/// request that could not go on otherwise.
+/// An idle conversation that cannot be swapped out keeps its rows unless a request cannot run
+/// otherwise; then it is recomputed.
 #[test]
 fn an_idle_conversation_without_another_place_is_computed_again() {
     let mut bench = bench(64, 6);
@@ -94,7 +96,7 @@ fn an_idle_conversation_without_another_place_is_computed_again() {
     bench.assert_idle();
 }
 
-/// Rows that cannot be read are lost to the request whose they are, and to nobody else.
+/// A failed read while swapping out fails that request only.
 #[test]
 fn rows_that_cannot_be_read_fail_their_own_request_alone() {
     let long = |seed: u32| Request { session: None, ..shifting(turn(&[seed; 20], 400)) };
@@ -118,9 +120,10 @@ fn rows_that_cannot_be_read_fail_their_own_request_alone() {
     }
 }
 
-/// A conversation whose rows could not be read is computed again: what it has not forgotten, where that is all there is room for.
+/// A conversation whose rows could not be read is recomputed, without its removed tokens if the
+/// whole does not fit the context.
 #[test]
-fn a_conversation_whose_rows_cannot_be_read_goes_on() {
+fn a_conversation_whose_rows_cannot_be_read_is_recomputed() {
     let mut tokens: Vec<u32> = (10..40).collect();
     let mut bench = bench(64, 6);
     tokens.extend(bench.answer(shifting(turn(&tokens, 100))).ids());

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::STALLED_STEPS;
 use crate::event::{Event, FinishReason, Progress, PromptRow, StopCause};
-use crate::kv::Placement;
+use crate::kv::BlockOrder;
 use crate::test_model::{Answer, Bench, END, Shape, eloquent, greedy, scripted};
 use crate::{EngineConfig, EngineError, EventSink, PromptLogprobs, Request, SamplingParams, SubmitError};
 
@@ -60,7 +60,8 @@ fn action() -> impl Strategy<Value = Action> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever happens, each request ends once, memory comes back, and what ends well is what it would be alone.
+    /// Whatever happens, each request ends once, memory comes back, and what ends well is what it
+    /// would be alone.
     #[test]
     fn every_request_ends_once(
         actions in prop::collection::vec(action(), 1..80),
@@ -68,7 +69,7 @@ proptest! {
         shuffle in prop::option::of(any::<u64>()),
     ) {
         let mut shape = small(blocks);
-        shape.config.placement = shuffle.map_or(Placement::Fresh, Placement::Shuffled);
+        shape.config.block_order = shuffle.map_or(BlockOrder::LowestFirst, BlockOrder::Shuffled);
         let mut bench = Bench::new(&eloquent(), shape);
         let mut requests = Vec::new();
         for action in actions {

@@ -1,4 +1,5 @@
-//! Conversations of a model with a window: what is cut behind it, what is forgotten before it, and how much room it takes.
+//! Conversations of a model with an attention window: truncation, context shift, and the blocks
+//! they need.
 
 use super::session_tests::{ID, shifting, turn};
 use crate::event::{Event, FinishReason};
@@ -16,13 +17,13 @@ fn bench_with(n_batch: usize) -> Bench {
     bench
 }
 
-/// The same tokens asked for alone by a model without windows, in a store of its own.
+/// The answer of a model without windows in a store of its own.
 fn alone(prompt: &[u32], tokens: u32) -> Vec<u32> {
     let request = Request { max_tokens: Some(tokens), ignore_eos: true, ..greedy(prompt) };
     Bench::new(&eloquent(), Shape::default()).answer(request).ids()
 }
 
-/// A conversation of 146 tokens, of which 87 are forgotten.
+/// A conversation of 146 tokens, of which 87 are removed.
 fn shifted(n_batch: usize) -> (Bench, Vec<u32>) {
     let mut bench = bench_with(n_batch);
     let mut tokens: Vec<u32> = (10..40).collect();
@@ -31,7 +32,7 @@ fn shifted(n_batch: usize) -> (Bench, Vec<u32>) {
     (bench, tokens)
 }
 
-/// Those of the first `count` tokens of the conversation that it has not forgotten.
+/// The given first tokens of the conversation without the removed ones.
 fn left(bench: &Bench, tokens: &[u32]) -> Vec<u32> {
     let removed = bench.worker.sessions[&ID].history.removed();
     let gone = |index: usize| removed.iter().any(|range| range.contains(&(index as u32)));
@@ -58,7 +59,7 @@ fn answer(bench: &mut Bench, request: Request) -> Answer {
 }
 
 #[test]
-fn a_shifted_conversation_cut_behind_its_window_is_computed_again() {
+fn a_shifted_conversation_cut_behind_its_window_is_recomputed() {
     for shifts in [true, false] {
         let asked = |prompt: &[u32], tokens| match shifts {
             true => shifting(turn(prompt, tokens)),
@@ -102,7 +103,7 @@ fn a_conversation_cut_to_what_it_had_forgotten_is_refused_with_numbers_or_comput
     }
 }
 
-/// Rows that are lost are those of a conversation that fits the context: nothing stays forgotten.
+/// The whole prompt fits the context, so removed tokens are fed again too.
 #[test]
 fn a_short_conversation_cut_behind_its_window_is_computed_from_its_beginning() {
     let mut bench = bench_with(8);
@@ -122,9 +123,9 @@ fn a_short_conversation_cut_behind_its_window_is_computed_from_its_beginning() {
     assert_eq!((long.ids(), long.finished().usage.removed), (alone(&left, 2), 7));
 }
 
-/// A request that ends while rows are computed again leaves a conversation that goes on.
+/// A request may be cancelled or preempted while its conversation is recomputed.
 #[test]
-fn a_conversation_can_be_left_while_it_is_computed_again() {
+fn a_conversation_can_be_interrupted_while_it_is_recomputed() {
     for steps in 1..9 {
         let (mut bench, mut tokens) = shifted(8);
         tokens.truncate(130);
@@ -149,16 +150,18 @@ fn a_conversation_can_be_left_while_it_is_computed_again() {
     }
 }
 
-/// What is left behind a removed range is shorter than the window, which then sees rows that it had given back.
+/// Fewer tokens than a window remain behind the removed range, so the next token sees rows before
+/// it that were released.
 #[test]
-fn a_turn_that_leaves_less_than_a_window_is_computed_again() {
+fn a_shift_that_leaves_less_than_a_window_recomputes() {
     let answers = [8, 3, 64].map(|n_batch| {
         let mut bench = bench_with(n_batch);
         let mut tokens: Vec<u32> = (10..60).collect();
         tokens.extend(answer(&mut bench, shifting(turn(&tokens, 1))).ids());
         tokens.extend(100..151);
         let long = answer(&mut bench, shifting(turn(&tokens, 6)));
-        // 38 tokens for the turn, with 7 left behind them; half of what is not kept once the answer is past the context.
+        // 38 tokens for the turn, with 7 left behind them; half of what is not kept once the answer
+        // is past the context.
         assert_eq!((bench.stats().shifts, long.finished().usage.removed), (2, 38 + 29));
         let left = [&tokens[..5], &tokens[43..]].concat();
         assert_eq!(long.ids()[..1], alone(&left, 1));
@@ -168,9 +171,9 @@ fn a_turn_that_leaves_less_than_a_window_is_computed_again() {
     assert_eq!(answers[0], answers[2]);
 }
 
-/// A window's group needs room for its window and a step, however long the context is.
+/// A window group needs blocks for its window and one step, whatever the context length.
 #[test]
-fn a_window_takes_its_own_room_alone() {
+fn a_window_group_needs_blocks_for_its_window_and_one_step() {
     // 16 positions of the window and a step of 8 tokens, and two blocks more.
     for (slots, window_blocks) in [(1, 4), (3, 12)] {
         let config = EngineConfig { n_ctx: 128, n_slots: slots, ..Shape::default().config };

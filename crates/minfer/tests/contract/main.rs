@@ -5,7 +5,7 @@ mod variant;
 
 use minfer::ModelFile;
 use minfer::cpu::Isa;
-use minfer::engine::kv::Placement;
+use minfer::engine::kv::BlockOrder;
 use minfer::graph::{KvFormat, KvLayout};
 use minfer::models::ModelOptions;
 use minfer::tensor::DType;
@@ -81,8 +81,8 @@ fn feeds(plain: Variant, chunks: &[usize]) -> Vec<Variant> {
     let mut variants = Vec::new();
     for &chunk in chunks {
         for mates in [Mates::None, Mates::After, Mates::Around] {
-            for placement in [Placement::Fresh, Placement::Shuffled(7)] {
-                variants.push(Variant { chunk, mates, placement, ..plain });
+            for block_order in [BlockOrder::LowestFirst, BlockOrder::Shuffled(7)] {
+                variants.push(Variant { chunk, mates, block_order, ..plain });
             }
         }
     }
@@ -130,19 +130,19 @@ fn sample() -> Vec<Variant> {
     let [_, head_major, seq_major] = LAYOUTS;
     let mut variants = Vec::new();
     for isa in Isa::available() {
-        let placement = Placement::Shuffled(3);
+        let block_order = BlockOrder::Shuffled(3);
         variants.push(Variant { isa, threads: 2, chunk: 64, ..plain });
-        let odd = Variant { isa, threads: 3, chunk: 7, mates: Mates::Around, placement, ..plain };
+        let odd = Variant { isa, threads: 3, chunk: 7, mates: Mates::Around, block_order, ..plain };
         variants.push(Variant { layout: seq_major, block_tokens: 16, prefix: Prefix::Shared, ..odd });
     }
     let best = Variant { isa: Isa::best(), ..plain };
     let single = Variant { chunk: 1, threads: 3, mates: Mates::After, ..best };
     variants.extend([
         Variant { chunk: 1, ..best },
-        Variant { layout: head_major, placement: Placement::Shuffled(11), ..single },
-        Variant { block_tokens: 16, threads: 2, placement: Placement::Shuffled(5), ..best },
+        Variant { layout: head_major, block_order: BlockOrder::Shuffled(11), ..single },
+        Variant { block_tokens: 16, threads: 2, block_order: BlockOrder::Shuffled(5), ..best },
         Variant { block_tokens: 128, chunk: 100, prefix: Prefix::Reused, ..best },
-        Variant { layout: seq_major, prefix: Prefix::Restored, placement: Placement::Shuffled(8), ..best },
+        Variant { layout: seq_major, prefix: Prefix::Restored, block_order: BlockOrder::Shuffled(8), ..best },
         Variant { layout: head_major, block_tokens: 16, prefix: Prefix::Restored, ..best },
         Variant { rewritten: false, threads: 2, layout: seq_major, ..best },
         Variant { head_rows: 1, layout: head_major, prefix: Prefix::Reused, ..best },
@@ -220,7 +220,7 @@ fn spans_of_a_long_sequence() {
         Variant { threads: 2, chunk: 1, ..best },
         Variant { threads: 3, chunk: 500, mates: Mates::After, ..shared },
         Variant { threads: 3, chunk: 9, prefix: Prefix::Restored, block_tokens: 16, ..best },
-        Variant { threads: 2, placement: Placement::Shuffled(2), ..scalar },
+        Variant { threads: 2, block_order: BlockOrder::Shuffled(2), ..scalar },
     ];
     let formats = storable(&file);
     assert_eq!(formats, KvFormat::ALL);
@@ -238,7 +238,7 @@ fn real(file: &str, scalar_positions: usize) {
     assert_eq!(prompt.len(), POSITIONS);
     let best = Variant { isa: Isa::best(), ..Variant::PLAIN };
     let [_, head_major, seq_major] = LAYOUTS;
-    let mates = Variant { threads: 2, mates: Mates::Around, placement: Placement::Shuffled(9), ..best };
+    let mates = Variant { threads: 2, mates: Mates::Around, block_order: BlockOrder::Shuffled(9), ..best };
     let restored = Variant { prefix: Prefix::Restored, layout: head_major, ..best };
     let variants = [
         Variant { chunk: 64, layout: seq_major, block_tokens: 16, prefix: Prefix::Shared, ..mates },

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use minfer::engine::kv::{Placement, SequenceId};
+use minfer::engine::kv::{BlockOrder, SequenceId};
 use minfer::engine::{Runner, Want};
 use minfer::graph::{BlockTable, EVICTED, KvFormat};
 use minfer::{Loaded, ModelFile};
@@ -193,9 +193,9 @@ impl<'a> Run<'a> {
             panic!("a sequence that was never shifted")
         };
         let given_back = blocks.contains(&EVICTED);
-        match self.variant.placement {
-            Placement::Fresh => assert!(given_back || blocks.is_sorted(), "{blocks:?}"),
-            Placement::Shuffled(_) => {
+        match self.variant.block_order {
+            BlockOrder::LowestFirst => assert!(given_back || blocks.is_sorted(), "{blocks:?}"),
+            BlockOrder::Shuffled(_) => {
                 assert!(given_back || blocks.len() < 6 || !blocks.is_sorted(), "{blocks:?}");
             }
         }

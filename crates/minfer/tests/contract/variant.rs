@@ -2,7 +2,7 @@
 
 use minfer::cpu::Isa;
 use minfer::engine::RunnerOptions;
-use minfer::engine::kv::Placement;
+use minfer::engine::kv::BlockOrder;
 use minfer::graph::{KvFormat, KvLayout};
 use minfer::{ContextLength, KvOptions, LoadOptions, Machine, MachineOptions};
 
@@ -18,7 +18,7 @@ pub(crate) struct Variant {
     pub(crate) chunk: usize,
     /// How many other sequences are in every step, and in which order ours stands among them.
     pub(crate) mates: Mates,
-    pub(crate) placement: Placement,
+    pub(crate) block_order: BlockOrder,
     pub(crate) layout: KvLayout,
     pub(crate) block_tokens: u32,
     pub(crate) prefix: Prefix,
@@ -56,7 +56,7 @@ impl Variant {
         threads: 1,
         chunk: 512,
         mates: Mates::None,
-        placement: Placement::Fresh,
+        block_order: BlockOrder::LowestFirst,
         layout: KvLayout::LaneMajor,
         block_tokens: 64,
         prefix: Prefix::Computed,
@@ -117,6 +117,6 @@ impl Variant {
 
     pub(crate) fn runner_options(&self) -> RunnerOptions {
         let prefix_cache = matches!(self.prefix, Prefix::Reused | Prefix::Shared);
-        RunnerOptions { placement: self.placement, prefix_cache, ..RunnerOptions::default() }
+        RunnerOptions { block_order: self.block_order, prefix_cache, ..RunnerOptions::default() }
     }
 }

@@ -1,4 +1,4 @@
-//! Little-endian numbers in and out of bytes.
+//! Encoding and decoding of little-endian numbers.
 
 use super::SessionError;
 
@@ -27,7 +27,7 @@ impl Encoder {
     }
 }
 
-/// Takes numbers from bytes. No count is believed that the bytes cannot hold.
+/// Reads numbers from bytes. A count that exceeds the remaining bytes is an error.
 #[derive(Clone)]
 pub(super) struct Decoder<'a>(pub(super) &'a [u8]);
 
@@ -51,7 +51,7 @@ impl<'a> Decoder<'a> {
         self.array().map(u128::from_le_bytes)
     }
 
-    /// As [`list`](Self::list), of elements that take more memory than bytes.
+    /// As [`list`](Self::list), with a bound: for elements that take more memory than bytes.
     pub(super) fn list_of_at_most<T>(
         &mut self,
         most: usize,
@@ -64,7 +64,8 @@ impl<'a> Decoder<'a> {
         self.list(each)
     }
 
-    /// As [`Encoder::list`] wrote it. Memory grows with the elements that are there, not with the count that is said.
+    /// A list written by [`Encoder::list`]. Memory grows with the elements that are read, not with
+    /// the stated count.
     pub(super) fn list<T>(
         &mut self,
         mut each: impl FnMut(&mut Decoder<'a>) -> Result<T, SessionError>,

@@ -1,4 +1,4 @@
-//! Reading a session file.
+//! Reading a session file: the header first, then the rows.
 
 use std::fmt;
 use std::fs::File;
@@ -17,26 +17,27 @@ use super::{
 };
 use crate::kv::{SequenceId, Store};
 
-/// Bytes that are read at a time.
+/// Bytes per read.
 const PIECE: usize = 1 << 20;
 
-/// A session file of which only the header has been read. Nothing is taken from its rows before [`verify`](Self::verify).
+/// A session file whose header has been read and checked. [`verify`](Self::verify) reads its rows.
 pub struct SessionFile {
     file: File,
     header: Header,
-    /// Over everything before the rows.
+    /// Checksum of everything before the rows.
     sum: Xxh3,
-    /// Where rows begin.
+    /// Offset of the first row.
     rows_at: u64,
     length: u64,
 }
 
 impl SessionFile {
-    /// Reads the header and checks it against its sum and the length of the file against what it says. Takes time and memory for the
-    /// header alone, however long the file is.
+    /// Reads the header and checks its checksum and the stated file length. Time and memory depend
+    /// on the header only, not on the length of the file.
     ///
     /// # Errors
-    /// It cannot be read, is no session file, of another version, truncated, followed by more bytes, or its header is damaged.
+    /// The file cannot be read, is no session file, has another version, is truncated, has trailing
+    /// bytes, or its header is damaged.
     pub fn open(path: &Path) -> Result<SessionFile, SessionError> {
         let mut file = open_regular(path)?;
         let metadata = file.metadata().map_err(SessionError::io("opening it"))?;
@@ -54,7 +55,8 @@ impl SessionFile {
     /// Whether a cache of `spec` under a model and a template can take the rows.
     ///
     /// # Errors
-    /// It was made with another model, template, shape or format, or has not as many bytes as its rows take.
+    /// It was made with another model, template, shape or format, or its length does not fit its
+    /// rows.
     pub fn check(&self, identity: SessionIdentity, spec: &KvSpec) -> Result<(), SessionError> {
         self.header.check(identity, spec)?;
         let rows: u64 = self.header.sequences.iter().map(|sequence| row_bytes(spec, sequence)).sum();
@@ -69,7 +71,7 @@ impl SessionFile {
         &self.header.sequences
     }
 
-    /// Reads the rows, piece by piece, and compares the sum of the whole file.
+    /// Reads the rows in pieces and checks the checksum of the whole file.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
@@ -87,7 +89,7 @@ impl fmt::Debug for SessionFile {
     }
 }
 
-/// A session file whose every byte has been read and found right.
+/// A session file that was read to its end and has the right checksums.
 #[derive(Debug)]
 pub struct SessionRows {
     file: File,
@@ -101,7 +103,8 @@ impl SessionRows {
         &self.header.sequences
     }
 
-    /// Fills a sequence that was [restored](Store::restore) for one of the file's, and publishes it; drops it where that fails.
+    /// Fills a sequence that was [restored](Store::restore) for one of the file's, and publishes
+    /// it. Drops it on an error.
     ///
     /// # Errors
     /// As [`read_rows`](Self::read_rows).
@@ -120,7 +123,8 @@ impl SessionRows {
         read
     }
 
-    /// Writes the rows of one sequence to an arena. `places` take the rows of its runs. The file was checked against the arena's spec.
+    /// Writes the rows of one sequence to an arena. `places` take the rows of its runs. The file
+    /// was checked against the arena's spec.
     ///
     /// # Errors
     /// The file cannot be read, or the arena failed; the rows hold nothing of use then.
@@ -144,7 +148,7 @@ impl SessionRows {
     }
 }
 
-/// What stands before the header.
+/// The fixed-size part before the header.
 struct Front {
     bytes: [u8; FRONT as usize],
     header: u32,
@@ -184,7 +188,7 @@ impl Front {
     }
 }
 
-/// Compares the sum so far with the one that follows, which later sums cover too.
+/// Compares the checksum so far with the one that follows. Later checksums cover both.
 fn check_sum(file: &mut File, sum: &mut Xxh3, part: &'static str) -> Result<(), SessionError> {
     let mut written = [0; SUM as usize];
     file.read_exact(&mut written).map_err(SessionError::io("reading it"))?;

@@ -168,8 +168,8 @@ fn run(from: &mut Decoder<'_>) -> Result<RowRun, SessionError> {
     Ok(RowRun { start: from.u32()?, rows: from.u32()?, rope_offset: from.u32()? })
 }
 
-/// Runs follow one another inside the sequence, have moved no further than tokens were removed, and hold whatever a later query of
-/// the group sees.
+/// Runs follow one another inside the sequence, have moved no further than tokens were removed, and
+/// hold every row that a later query of the group sees.
 fn check_runs(group: &GroupShape, runs: &[RowRun], length: u32, removed: u64) -> Result<(), SessionError> {
     let mut last = 0;
     for run in runs {

@@ -1,17 +1,19 @@
-//! Conversations with their rows in a file, to go on from in another process.
+//! Session files: conversations with their KV rows, to continue in another process.
 //!
 //! ```text
 //! magic "MINFSESS" | version u32 | header length u32 | length of the whole file u64
-//! header: identity of model and template | groups of layers | for each sequence its tokens, removed ranges, runs of rows,
-//!         and the caller's own bytes
+//! header: identity of model and template | groups of layers | for each sequence its tokens,
+//!         removed ranges, runs of rows, and the caller's own bytes
 //! xxh3 of everything so far, u64
-//! rows: for each sequence, layer, K then V: canonical rows [position][head][dim] of its runs, in order
+//! rows: for each sequence, layer, K then V: canonical rows [position][head][dim] of its runs,
+//!       in order
 //! xxh3 of everything so far, u64
 //! ```
 //!
-//! All numbers are little-endian. Rows are canonical, so a file made under one layout, block size and context serves another.
-//! [`SessionFile::open`] reads the header, [`SessionFile::verify`] the rows; nothing is used before its sum is right. [`save`]
-//! writes to another name and renames, so that there is a whole file under the name at every moment.
+//! All numbers are little-endian. Rows are canonical, so a file made under one layout, block size
+//! and context serves another. [`SessionFile::open`] reads the header, [`SessionFile::verify`] the
+//! rows; nothing is used before its sum is right. [`save`] writes to another name and renames, so
+//! that there is a whole file under the name at every moment.
 
 mod codec;
 mod file;
@@ -28,7 +30,7 @@ use minfer_tensor::counted;
 pub use file::{SessionFile, SessionRows};
 pub use save::{RowSource, check_target, save};
 
-use super::restore::{Shape, ShapeRun};
+use super::restore::{LayoutRun, SequenceLayout};
 use crate::history::tokens_left;
 
 /// The version that is written, and the only one that is read.
@@ -39,7 +41,7 @@ pub(crate) const MOST_HEADER_BYTES: u32 = 256 << 20;
 /// Sequences of a file at most.
 pub(crate) const MOST_SEQUENCES: usize = 1 << 16;
 
-/// What rows and tokens depend on beside the tokens themselves.
+/// What saved rows depend on besides their tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SessionIdentity {
     /// Fingerprint of weights, graph and rotation.
@@ -51,35 +53,36 @@ pub struct SessionIdentity {
 /// A sequence as a file holds it, without its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SavedSequence {
-    /// Every token, those whose rows were removed included.
+    /// Every token, including those whose rows were removed.
     pub tokens: Vec<u32>,
     /// Indices of `tokens` whose rows were removed, ascending.
     pub removed: Vec<Range<u32>>,
-    /// Rows: tokens that are neither removed nor past the last fed one. A window's group may hold fewer.
+    /// Rows: tokens that are neither removed nor past the last fed one. A window's group may hold
+    /// fewer.
     pub length: u32,
     /// For each group the rows that it holds.
     pub runs: Vec<Vec<RowRun>>,
-    /// Whatever the caller wants back.
+    /// Bytes of the caller's own.
     pub host: Vec<u8>,
 }
 
 impl SavedSequence {
-    /// What a store needs to make room for it.
-    pub fn shape(&self) -> Shape {
+    /// What a store needs to allocate its cells.
+    pub fn layout(&self) -> SequenceLayout {
         let mut tokens = tokens_left(&self.tokens, &self.removed);
         tokens.truncate(self.length as usize);
-        Shape {
+        SequenceLayout {
             tokens,
             shifted: !self.removed.is_empty(),
-            groups: self.runs.iter().map(|runs| self.shape_runs(runs)).collect(),
+            groups: self.runs.iter().map(|runs| self.layout_runs(runs)).collect(),
         }
     }
 
-    fn shape_runs(&self, runs: &[RowRun]) -> Vec<ShapeRun> {
+    fn layout_runs(&self, runs: &[RowRun]) -> Vec<LayoutRun> {
         let (mut shape, mut next) = (Vec::new(), 0);
         let mut push = |rows, rope_offset, evicted| {
             if rows > 0 {
-                shape.push(ShapeRun { rows, rope_offset, evicted });
+                shape.push(LayoutRun { rows, rope_offset, evicted });
             }
         };
         for run in runs {
@@ -92,7 +95,8 @@ impl SavedSequence {
     }
 }
 
-/// The runs of rows that a sequence holds in one group of a store, neighbours that were rotated alike joined.
+/// The runs of rows that a sequence holds in one group. Adjacent runs with the same rope offset are
+/// merged.
 pub fn row_runs(rows: &[KvRun]) -> Vec<RowRun> {
     let mut runs: Vec<RowRun> = Vec::new();
     for run in rows.iter().filter(|run| run.block != EVICTED) {
@@ -106,14 +110,14 @@ pub fn row_runs(rows: &[KvRun]) -> Vec<RowRun> {
     runs
 }
 
-/// Neighbouring rows of a sequence.
+/// Consecutive rows of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RowRun {
-    /// Position of the first.
+    /// Position of the first row.
     pub start: u32,
-    /// How many.
+    /// Number of rows.
     pub rows: u32,
-    /// They were rotated at their position plus this.
+    /// Their K was rotated at their position plus this.
     pub rope_offset: u32,
 }
 
@@ -121,7 +125,7 @@ pub struct RowRun {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The operating system.
+    /// An operating system error.
     #[error("{what}: {source}")]
     Io {
         /// What was being done.
@@ -129,22 +133,22 @@ pub enum SessionError {
         /// The cause.
         source: std::io::Error,
     },
-    /// Another kind of file.
+    /// Not a session file.
     #[error("it is not a session file")]
     Foreign,
-    /// A folder has the name.
+    /// The path is a folder.
     #[error("it is a folder")]
     Folder,
-    /// Its folder is not there.
+    /// The folder does not exist.
     #[error("the folder {} does not exist", .0.display())]
     NoFolder(PathBuf),
-    /// A device, a pipe or a socket has the name.
+    /// The path is a device, a pipe or a socket.
     #[error("it is not a regular file")]
     NotRegular,
-    /// Its mode or its owner forbids to write it.
-    #[error("it may only be read")]
+    /// The file is read-only.
+    #[error("it is read-only")]
     ReadOnly,
-    /// A header that no conversation has.
+    /// The header is longer than a header may be.
     #[error("its header of {} is longer than {MOST_HEADER_BYTES}", counted(*found, "byte"))]
     LongHeader {
         /// Its length.
@@ -164,16 +168,16 @@ pub enum SessionError {
         /// The length that it says.
         expected: u64,
     },
-    /// The file goes on after its end.
+    /// Bytes follow the end of the file.
     #[error("{} its end", counted(*.0, "byte").with("follows", "follow"))]
     Trailing(u64),
-    /// A sum does not match.
+    /// A checksum does not match.
     #[error("it is damaged: the sum over {part} does not match")]
     Damaged {
         /// `its header` or `the whole file`.
         part: &'static str,
     },
-    /// Sums match, but the numbers contradict each other.
+    /// Checksums match, but the numbers contradict each other.
     #[error("it contradicts itself: {0}")]
     Contradiction(String),
     /// Made with another model.
@@ -182,7 +186,7 @@ pub enum SessionError {
     /// Made with another template.
     #[error("it was made with another chat template")]
     Template,
-    /// Other storage of rows.
+    /// Rows in another KV format.
     #[error("its rows are stored as {found}, this cache holds {wanted}")]
     Format {
         /// K and V in the file.
@@ -193,7 +197,7 @@ pub enum SessionError {
     /// Other layers or dims.
     #[error("its layers are not those of this model")]
     Shape,
-    /// A sequence that does not fit.
+    /// The sequence is longer than the context.
     #[error("it holds {}, the context has {n_ctx}", counted(*length, "position"))]
     TooLong {
         /// Rows of the sequence.
@@ -204,13 +208,13 @@ pub enum SessionError {
     /// The conversation was closed, or never opened.
     #[error("there is no such conversation")]
     NoSession,
-    /// A request goes on with it now.
+    /// A running request uses the conversation.
     #[error("the conversation is in use")]
     Busy,
-    /// Its rows are outside of the cache and do not fit into it now.
+    /// Its rows are swapped out and do not fit the cache now.
     #[error("its rows cannot be brought back: {0}")]
     NotInCache(String),
-    /// The engine has ended.
+    /// The engine has stopped.
     #[error("the engine has stopped")]
     Stopped,
     /// No room in the cache.
@@ -240,7 +244,7 @@ fn layers(spec: &KvSpec) -> Vec<(usize, usize)> {
 /// For each group the blocks and offsets that hold the rows of a sequence's runs, in order.
 pub type Places = Vec<Vec<(u32, Range<u32>)>>;
 
-/// Where a sequence's rows lie in a store, those that a window has given back left out.
+/// Where a sequence's rows lie in a store, without those that a window has released.
 pub fn places(store: &super::Store, id: super::SequenceId) -> Places {
     let place = |run: KvRun| (run.block, run.offset..run.offset + run.rows);
     let held = |group: usize| {

@@ -21,7 +21,7 @@ use crate::kv::{SequenceId, Store};
 pub(super) const MAGIC: [u8; 8] = *b"MINFSESS";
 /// Bytes before the header.
 pub(super) const FRONT: u64 = 24;
-/// Bytes of a sum.
+/// Bytes of a checksum.
 pub(super) const SUM: u64 = 8;
 
 /// A sequence to be saved, and where its rows lie.
@@ -48,10 +48,12 @@ impl RowSource {
     }
 }
 
-/// Writes sequences with their rows; returns the file's length. Rows go from the arena to the file one layer at a time.
+/// Writes sequences with their rows; returns the file's length. Rows go from the arena to the file
+/// one layer at a time.
 ///
 /// # Errors
-/// The file cannot be written, or what has the name is [no session file](check_target): what was there before is untouched.
+/// The file cannot be written, or the path [is another kind of file](check_target). What was there
+/// before is untouched.
 ///
 /// # Panics
 /// More than 65 536 sequences.
@@ -70,11 +72,12 @@ pub fn save(
     Ok(length)
 }
 
-/// Whether a session can be saved to `path`: nothing has the name or a session file has, and the folder takes new files.
+/// Whether a session can be saved to `path`: it does not exist or is a session file, and files can
+/// be created in its folder.
 ///
 /// # Errors
-/// A folder, a device, a pipe, a link to nothing, another kind of file or one that may only be read has the name, or no file can be
-/// made beside it.
+/// The path is a folder, a device, a pipe, a dangling link, another kind of file or read-only, or
+/// no file can be created beside it.
 pub fn check_target(path: &Path) -> Result<(), SessionError> {
     beside(&behind_links(path)).map(drop)
 }
@@ -91,12 +94,12 @@ fn beside(path: &Path) -> Result<(NamedTempFile, &Path), SessionError> {
     }
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    // Opened here: `tempfile`'s own way hides the system's error behind the temporary file's name, which is nobody's.
+    // `tempfile` would put the temporary name, which no user knows, into the error.
     let temporary = tempfile::Builder::new().prefix(&name).suffix(".tmp").make_in(folder, create);
     Ok((temporary.map_err(SessionError::io("creating a file beside it"))?, folder))
 }
 
-/// Creates a file that is its owner's alone.
+/// Creates a file that is private to its owner.
 fn create(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true);
@@ -105,7 +108,7 @@ fn create(path: &Path) -> std::io::Result<File> {
     options.open(path)
 }
 
-/// Refuses a name that something else than a session file has.
+/// Fails if the path exists and is not a session file.
 fn check_name(path: &Path) -> Result<(), SessionError> {
     if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Ok(());
@@ -118,7 +121,7 @@ fn check_name(path: &Path) -> Result<(), SessionError> {
     }
 }
 
-/// Refuses a file that its owner keeps from being written: the rename that replaces it would not ask.
+/// Fails if the file is read-only: the rename that replaces it would not check.
 fn check_writable(path: &Path) -> Result<(), SessionError> {
     let metadata = path.metadata().map_err(SessionError::io("opening it"))?;
     if metadata.permissions().readonly() {
@@ -130,7 +133,7 @@ fn check_writable(path: &Path) -> Result<(), SessionError> {
     }
 }
 
-/// Opens a file for reading. What is no regular file is not even opened: a pipe would wait for its other end.
+/// Opens a regular file for reading. Other files are not opened, because a pipe would block.
 pub(super) fn open_regular(path: &Path) -> Result<File, SessionError> {
     match path.metadata().map_err(SessionError::io("opening it"))? {
         metadata if metadata.is_dir() => Err(SessionError::Folder),
@@ -139,13 +142,13 @@ pub(super) fn open_regular(path: &Path) -> Result<File, SessionError> {
     }
 }
 
-/// The file that a symbolic link stands for, so that the link stays.
+/// The target of a symbolic link, so that the link itself is kept.
 fn behind_links(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// Makes sure of the bytes before the name, and of the name before it returns. What is replaced leaves its mode; a new file is its
-/// owner's alone.
+/// Syncs the file, renames it, and syncs the folder. A replaced file keeps its mode; a new one is
+/// private to its owner.
 fn persist(temporary: NamedTempFile, path: &Path, folder: &Path) -> Result<(), SessionError> {
     if let Ok(metadata) = path.metadata() {
         let kept = temporary.as_file().set_permissions(metadata.permissions());
@@ -203,7 +206,7 @@ fn write_rows<W: Write>(
     Ok(())
 }
 
-/// A writer that keeps the sum of what went through it.
+/// A writer that computes a checksum of what it writes.
 struct Summed<W> {
     out: W,
     sum: Xxh3,
@@ -215,7 +218,7 @@ impl<W: Write> Summed<W> {
         self.out.write_all(bytes).map_err(SessionError::io("writing it"))
     }
 
-    /// The sum so far, which later sums cover too.
+    /// Writes the checksum so far; later checksums cover it too.
     fn write_sum(&mut self) -> Result<(), SessionError> {
         let sum = self.sum.digest();
         self.write(&sum.to_le_bytes())

@@ -30,7 +30,8 @@ fn places(block_tokens: u32, blocks: &[u32], runs: &[RowRun]) -> Vec<(u32, Range
     places
 }
 
-/// 50 positions of which the window group holds the last 19 and a few more, with a removal before them.
+/// 50 positions of which the window group holds the last 19 and a few more, with a removal before
+/// them.
 fn sequence() -> SavedSequence {
     SavedSequence {
         tokens: (0..63).collect(),
@@ -100,7 +101,7 @@ fn refusal(bytes: &[u8], identity: SessionIdentity, spec: &KvSpec) -> String {
     }
 }
 
-/// Puts both sums right after a change, as somebody who means harm would.
+/// Recomputes both checksums after a change, as an attacker would.
 fn resummed(mut bytes: Vec<u8>) -> Vec<u8> {
     let header = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap()) as usize + 24;
     let sum = xxh3_64(&bytes[..header]).to_le_bytes();
@@ -219,7 +220,8 @@ fn numbers_that_contradict_each_other_are_refused_behind_right_sums() {
     assert!(refusal(&resummed(huge), IDENTITY, &spec(16)).contains("contradicts"));
 }
 
-/// Sums prove nothing against somebody who means harm: any numbers behind them are read or refused, and what is read is taken.
+/// Sums prove nothing against somebody who means harm: any numbers behind them are read or refused,
+/// and what is read is taken.
 #[test]
 fn any_number_behind_right_sums_is_taken_or_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,7 +242,8 @@ fn any_number_behind_right_sums_is_taken_or_refused() {
     assert!(refused > header, "{refused} of {header} bytes");
 }
 
-/// As many removed ranges as a long chat comes to: a comparison of each token with each range would take hours.
+/// Time is linear in tokens plus removed ranges: comparing each token with each range would take
+/// hours.
 #[test]
 fn many_removed_ranges_take_their_own_time_alone() {
     let ranges = 400_000;
@@ -257,11 +260,11 @@ fn many_removed_ranges_take_their_own_time_alone() {
     fs::write(&path, hostile::file_around(&header, &vec![0; 50 * (2 * 20 + 20)])).unwrap();
     let file = SessionFile::open(&path).unwrap();
     file.check(IDENTITY, &spec(16)).unwrap();
-    let shape = file.verify().unwrap().sequences()[0].shape();
+    let shape = file.verify().unwrap().sequences()[0].layout();
     assert_eq!(shape.tokens, (0..50).map(|index| 2 * index + 1).collect::<Vec<_>>());
 }
 
-/// A file is as long as somebody says without taking a byte: what its header tells is looked at before its rows are.
+/// A sparse file can have any length. Its header is checked before any row is read.
 #[test]
 fn a_long_file_is_refused_by_its_header() {
     let folder = tempfile::tempdir().unwrap();

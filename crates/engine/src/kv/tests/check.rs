@@ -1,4 +1,5 @@
-//! The invariants of blocks, tables, names and the arena, recounted from scratch; and what a beginning can reuse, by brute force.
+//! Invariants of blocks, tables, the prefix index and the arena, recounted from scratch; and the
+//! longest reusable prefix by brute force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +7,11 @@ use minfer_graph::{BlockTable, EVICTED, KvRun};
 
 use super::arena::{Cell, TestArena};
 use super::model::{Model, Rows, State, in_group};
-use crate::kv::prefix::NamedBlock;
+use crate::kv::prefix::IndexedBlock;
 use crate::kv::{SequenceId, Store};
 
-/// The first position, of `length` ones, that must not be given back: the one at the far end of the next token's window, which
-/// counts that token too. The last one stays whatever the window.
+/// The first position, of `length` ones, that must not be released: the one at the far end of the
+/// next token's window, which counts that token too. The last one stays whatever the window.
 pub(super) fn first_kept(window: Option<u32>, length: u32) -> u32 {
     match window {
         None => 0,
@@ -31,7 +32,8 @@ pub(super) fn check(store: &Store, arena: &TestArena, model: &Model) {
     check_names(store, arena);
 }
 
-/// Every row of a sequence is what a private copy would hold, and none that a later token sees is missing.
+/// Every row of a sequence is what a private copy would hold, and none that a later token sees is
+/// missing.
 fn check_sequence(store: &Store, arena: &TestArena, id: SequenceId, rows: &Rows) {
     let length = rows.length();
     assert_eq!((store.tokens(id), store.length(id)), (&rows.tokens[..], length));
@@ -84,7 +86,8 @@ fn named_by(table: BlockTable<'_>) -> BTreeSet<u32> {
     blocks.into_iter().filter(|&block| block != EVICTED).collect()
 }
 
-/// Owners recounted; each block is free, cached or live; memory is taken for the latter two; stats are the recount.
+/// Owners recounted; each block is free, cached or live; memory is taken for the latter two; stats
+/// are the recount.
 fn check_blocks(store: &Store, arena: &TestArena, model: &Model) {
     let stats = store.stats();
     let [mut live, mut cached, mut shared, mut attributed, mut total] = [0u64; 5];
@@ -101,7 +104,7 @@ fn check_blocks(store: &Store, arena: &TestArena, model: &Model) {
         for block in 0..pool.total() {
             let count = owners.get(&block).copied().unwrap_or(0);
             assert_eq!(pool.owners(block), count, "owners of block {block} of group {group}");
-            let kept = count == 0 && pool.name(block).is_some();
+            let kept = count == 0 && pool.entry(block).is_some();
             assert_eq!(free[block as usize], count == 0 && !kept, "block {block} of group {group}");
             if count > 0 || kept {
                 committed.insert((group, block));
@@ -134,7 +137,7 @@ fn check_blocks(store: &Store, arena: &TestArena, model: &Model) {
 fn check_names(store: &Store, arena: &TestArena) {
     let mut named = BTreeSet::new();
     for (block_tokens, tree) in store.index.trees() {
-        for NamedBlock { root, tokens, group, block, rows: count } in tree.named() {
+        for IndexedBlock { root, tokens, group, block, rows: count } in tree.named() {
             let salt = (root[2] == 1).then(|| u64::from(root[3]) | u64::from(root[4]) << 32);
             let mut rows = Rows::new(salt);
             rows.append(&tokens);
@@ -143,19 +146,20 @@ fn check_names(store: &Store, arena: &TestArena) {
             let cells = &arena.blocks[&(group, block)][..count];
             let expected = rows.rows[start as usize..].iter().map(|&row| Some(in_group(row, group)));
             assert!(cells.iter().copied().eq(expected), "block {block} of group {group} lies");
-            let name = store.groups[group].pool.name(block).expect("the block has a name");
+            let name = store.groups[group].pool.entry(block).expect("the block has a name");
             assert_eq!(name.rows, count as u32);
             assert!(named.insert((group, block)), "block {block} of group {group} has two names");
         }
     }
     let names = store.groups.iter().enumerate().flat_map(|(group, blocks)| {
         let pool = &blocks.pool;
-        (0..pool.total()).filter(|&block| pool.name(block).is_some()).map(move |block| (group, block))
+        (0..pool.total()).filter(|&block| pool.entry(block).is_some()).map(move |block| (group, block))
     });
     assert!(named.into_iter().eq(names), "names without a block");
 }
 
-/// How many of `tokens` a new sequence must be able to take, looked up in every block that may be taken from.
+/// How many of `tokens` a new sequence must be able to take, looked up in every block that may be
+/// taken from.
 pub(super) fn longest_reuse(
     store: &Store,
     arena: &TestArena,
@@ -193,7 +197,7 @@ fn known(store: &Store, arena: &TestArena, model: &Model, group: usize, wanted: 
     };
     for index in 0..wanted.rows.len().div_ceil(block_tokens) {
         for block in 0..pool.total() {
-            if let Some(name) = pool.name(block) {
+            if let Some(name) = pool.entry(block) {
                 offer(index, block, name.rows as usize);
             }
         }
@@ -210,7 +214,8 @@ fn known(store: &Store, arena: &TestArena, model: &Model, group: usize, wanted: 
     known
 }
 
-/// The state of every row before a token is a fold of them; used here to keep the model's own arithmetic honest.
+/// The state of every row before a token is a fold of them; used here to keep the model's own
+/// arithmetic honest.
 #[test]
 fn rows_of_equal_tokens_are_equal_and_others_differ() {
     let rows = |tokens: &[u32], salt| {

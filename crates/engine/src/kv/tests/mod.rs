@@ -1,4 +1,5 @@
-//! The store against a naive model that keeps a row for each token of each sequence, and single cases.
+//! The store against a naive model that keeps a row for each token of each sequence, and single
+//! cases.
 
 mod arena;
 mod check;

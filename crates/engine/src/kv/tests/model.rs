@@ -23,7 +23,8 @@ pub(super) type Model = BTreeMap<SequenceId, Rows>;
 pub(super) struct State(u64);
 
 impl State {
-    /// Before the first row. Rows of different salts differ here, so that any confusion of them shows.
+    /// Before the first row. Rows of different salts differ here, so that any confusion of them
+    /// shows.
     pub(super) fn new(salt: Option<u64>) -> State {
         State(salt.map_or(0, |salt| mix(salt + 1)))
     }

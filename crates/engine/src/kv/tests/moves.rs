@@ -1,11 +1,11 @@
-//! Removing, giving back, moving and restoring, with numbers and with what errors say.
+//! Removal, window eviction, compaction and restoring: exact numbers and error messages.
 
 use minfer_graph::{BlockTable, EVICTED, KvRun, KvSpec};
 
 use super::arena::{Fault, spec};
 use super::check::check;
 use super::world::World;
-use crate::kv::{SequenceId, Shape, ShapeRun, StoreOptions};
+use crate::kv::{LayoutRun, SequenceId, SequenceLayout, StoreOptions};
 
 fn world(spec: &KvSpec) -> World {
     World::new(spec, StoreOptions { cache: true, fingerprint: 3, ..StoreOptions::default() }, u64::MAX)
@@ -31,7 +31,7 @@ impl World {
 
     /// A sequence of another store, with its rows.
     fn adopt(&mut self, other: &World, id: SequenceId) -> SequenceId {
-        let (shape, rows) = (other.store.shape(id), other.read(id));
+        let (shape, rows) = (other.store.layout(id), other.read(id));
         let new = self.store.restore(&mut self.arena, shape, None).unwrap();
         self.fill(new, &rows);
         self.store.publish(new);
@@ -62,7 +62,8 @@ fn a_chat_that_is_shifted_again_and_again_keeps_where_each_row_was_rotated() {
     assert_eq!(world.known_to(20), 19);
 }
 
-/// What attention keeps for each rope offset was reckoned with beforehand: neither removals nor rows from elsewhere pass that.
+/// What attention keeps for each rope offset was reckoned with beforehand: neither removals nor
+/// rows from elsewhere pass that.
 #[test]
 fn a_sequence_has_no_more_rope_offsets_than_were_reckoned_with() {
     let spec = spec(&[(16, None, 9), (16, Some(24), 9)]);
@@ -81,7 +82,7 @@ fn a_sequence_has_no_more_rope_offsets_than_were_reckoned_with() {
         format!("rows with {found} rope offsets, where those of a sequence have {most} at most")
     };
     assert_eq!((error.to_string(), &world.store), (text(3, 2), &before));
-    let shape = world.store.shape(id);
+    let shape = world.store.layout(id);
     let mut other = bounded(1);
     let error = other.store.restore(&mut other.arena, shape.clone(), None).unwrap_err();
     assert_eq!(error.to_string(), text(2, 1));
@@ -92,7 +93,7 @@ fn a_sequence_has_no_more_rope_offsets_than_were_reckoned_with() {
     assert_eq!(error.to_string(), text(5, 4));
     // What forgets all the rows of an offset may have another one.
     world.remove(id, 0, 30);
-    assert_eq!(world.store.shape(id).groups[0].iter().map(|run| run.rope_offset).max(), Some(32));
+    assert_eq!(world.store.layout(id).groups[0].iter().map(|run| run.rope_offset).max(), Some(32));
 }
 
 impl World {
@@ -141,7 +142,7 @@ fn a_window_gives_back_what_no_later_token_sees_but_anchors() {
     assert_eq!(world.store.table(1, id), BlockTable::Aligned(&[EVICTED, EVICTED, EVICTED, 3, 4]));
     let error = world.store.truncate(&mut world.arena, id, 60).unwrap_err();
     let text = "KV sequence 0 cannot have 60 tokens: the next one sees position 41, whose rows a window of 20 has \
-                given back";
+                released";
     assert_eq!(error.to_string(), text);
     let error = world.store.remove(&mut world.arena, id, 50..60).unwrap_err();
     assert!(error.to_string().contains("cannot have 57 tokens: the next one sees position 38"), "{error}");
@@ -214,10 +215,10 @@ fn sequences_move_between_stores_of_different_block_sizes() {
 #[test]
 fn shapes_that_are_none_of_this_store_are_refused() {
     let mut world = world(&spec(&[(16, None, 9), (16, Some(20), 9)]));
-    let run = |rows, rope_offset, evicted| ShapeRun { rows, rope_offset, evicted };
+    let run = |rows, rope_offset, evicted| LayoutRun { rows, rope_offset, evicted };
     let whole = vec![run(60, 0, false)];
-    let mut refused = |groups: Vec<Vec<ShapeRun>>| {
-        let shape = Shape { tokens: tokens(60), shifted: false, groups };
+    let mut refused = |groups: Vec<Vec<LayoutRun>>| {
+        let shape = SequenceLayout { tokens: tokens(60), shifted: false, groups };
         let error = world.store.restore(&mut world.arena, shape, None).unwrap_err();
         let stats = world.store.stats();
         assert_eq!((stats.sequences, stats.blocks_live), (0, 0));
@@ -242,7 +243,7 @@ fn shapes_that_are_none_of_this_store_are_refused() {
     for (groups, reason) in cases {
         assert_eq!(refused(groups), format!("these rows cannot be restored: {reason}"));
     }
-    let shape = Shape { tokens: tokens(60), shifted: false, groups: vec![whole.clone(), whole] };
+    let shape = SequenceLayout { tokens: tokens(60), shifted: false, groups: vec![whole.clone(), whole] };
     let restored = [(); 2].map(|()| world.store.restore(&mut world.arena, shape.clone(), None).unwrap());
     let error = world.store.restore(&mut world.arena, shape, None).unwrap_err();
     let text = "KV sequence 2: 4 more blocks for positions 0..60, but 1 of 9 are free";

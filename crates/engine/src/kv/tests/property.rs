@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use super::arena::spec;
 use super::check::check;
 use super::world::World;
-use crate::kv::{KvStats, Placement, StoreOptions};
+use crate::kv::{BlockOrder, KvStats, StoreOptions};
 
 /// Cases of the test, and operations that they must come to.
 const CASES: u32 = 1080;
@@ -110,19 +110,23 @@ impl World {
             return;
         }
         let Some(id) = self.model.keys().nth(sequence).copied() else { return };
-        let settled = self.model[&id].prepared.is_empty();
+        let published = self.model[&id].prepared.is_empty();
         match verb {
             Verb::Open { .. } => (),
-            Verb::Feed(tokens) if settled => self.feed(id, &tokens.behind(self.model[&id].length()), faults),
+            Verb::Feed(tokens) if published => {
+                self.feed(id, &tokens.behind(self.model[&id].length()), faults)
+            }
             Verb::Publish => self.publish(id),
             Verb::Undo => self.undo(id),
-            Verb::Truncate { short_of } if settled => self.truncate(id, short_of),
-            Verb::Remove { from, count } if settled => self.remove(id, from, count),
-            Verb::Fork if settled && self.model.len() < 6 => {
+            Verb::Truncate { short_of } if published => self.truncate(id, short_of),
+            Verb::Remove { from, count } if published => self.remove(id, from, count),
+            Verb::Fork if published && self.model.len() < 6 => {
                 self.fork(id);
             }
-            Verb::Evict { anchors } if settled => self.evict(id, anchors),
-            Verb::Restore { swapped } if settled && self.model.len() < 6 => self.restore(id, swapped, faults),
+            Verb::Evict { anchors } if published => self.evict(id, anchors),
+            Verb::Restore { swapped } if published && self.model.len() < 6 => {
+                self.restore(id, swapped, faults)
+            }
             Verb::Compact { most } if self.model.values().all(|rows| rows.prepared.is_empty()) => {
                 self.compact(most, faults);
             }
@@ -149,8 +153,8 @@ fn agrees_with_a_naive_model() {
     );
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(CASES) };
     let outcome = TestRunner::new(config).run(&case, |(operations, spec, shuffle, collide, cache)| {
-        let placement = shuffle.map_or(Placement::Fresh, Placement::Shuffled);
-        let options = StoreOptions { placement, cache, fingerprint: 5, ..StoreOptions::default() };
+        let block_order = shuffle.map_or(BlockOrder::LowestFirst, BlockOrder::Shuffled);
+        let options = StoreOptions { block_order, cache, fingerprint: 5, ..StoreOptions::default() };
         let mut world = World::new(&spec, options, if collide { 1 } else { u64::MAX });
         for operation in operations {
             world.apply(operation);

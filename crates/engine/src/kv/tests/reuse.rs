@@ -1,4 +1,4 @@
-//! What sequences take from others, what that costs, and what goes when memory is wanted.
+//! Prefix reuse, copy on write, and eviction of cached blocks.
 
 use minfer_graph::{BlockTable, EVICTED, KvSpec};
 
@@ -65,7 +65,8 @@ fn what_is_not_published_is_not_known() {
     world.feed(id, &tokens(20), false);
     world.publish(id);
     world.feed(id, &tokens(40)[20..], false);
-    // Only settled sequences share what they have not filled; the full block is known by its name.
+    // Only published sequences share what they have not filled; the full block is known by its
+    // name.
     assert_eq!(world.known(&tokens(40)), 16);
     world.close(id);
     assert_eq!(world.known(&tokens(40)), 20);
@@ -199,7 +200,7 @@ fn cached_blocks_count_as_room_and_shared_ones_once() {
     assert!(has_room(&world.store, &[], &[7; 96], None) && !has_room(&world.store, &[], &[7; 97], None));
 }
 
-/// The names of blocks that a window gave back stay for the blocks behind them: one chain of them goes at once.
+/// The nodes of released window blocks stay for later blocks; the whole chain is removed at once.
 #[test]
 fn a_long_chain_of_names_goes_on_a_small_stack() {
     const BLOCKS: u32 = 12_000;

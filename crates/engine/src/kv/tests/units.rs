@@ -78,7 +78,8 @@ fn room_is_what_is_free_and_not_reserved() {
     assert_eq!(most(&[(a, 97)]), None);
 }
 
-/// In as many blocks as are said to suffice a sequence is never refused one, however its steps lie, also after shifts.
+/// In as many blocks as are said to suffice a sequence is never refused one, however its steps lie,
+/// also after shifts.
 #[test]
 fn a_window_has_room_in_the_blocks_that_it_is_charged() {
     for (window, step_tokens, block_tokens) in
@@ -140,8 +141,8 @@ fn a_fork_shares_until_it_writes_and_a_removal_keeps_where_rows_were_rotated() {
     store.drop_sequence(&mut arena, a);
     assert_eq!(store.compact(&mut arena, 9).unwrap(), 2);
     assert_eq!(store.rows(1, b)[2].block, 1);
-    let shape = store.shape(b);
-    let c = store.restore(&mut arena, shape, None).unwrap();
+    let layout = store.layout(b);
+    let c = store.restore(&mut arena, layout, None).unwrap();
     assert_eq!(store.prepared(c), 19);
     store.publish(c);
     assert_eq!(store.tokens(c), store.tokens(b));

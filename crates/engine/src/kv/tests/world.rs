@@ -1,4 +1,4 @@
-//! A store with its arena and the model of both: each operation is carried out on all, and held against the model.
+//! A store with its arena and a model of both: each operation runs on all and is compared.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use minfer_graph::{BlockTable, EVICTED, KvRun, KvSpec};
 use super::arena::{Cell, Fault, TestArena, buffer, place};
 use super::check::{check, first_kept, longest_reuse};
 use super::model::{Model, Rows, in_group};
-use crate::kv::{Demand, SequenceId, Shape, Store, StoreError, StoreOptions};
+use crate::kv::{Demand, SequenceId, SequenceLayout, Store, StoreError, StoreOptions};
 
 /// A store, its arena, and what they should hold.
 pub(super) struct World {
@@ -18,8 +18,8 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(spec: &KvSpec, options: StoreOptions, name_mask: u64) -> World {
-        let store = Store::with_names(spec, options, name_mask);
+    pub(super) fn new(spec: &KvSpec, options: StoreOptions, hash_mask: u64) -> World {
+        let store = Store::with_hash_mask(spec, options, hash_mask);
         World { store, arena: TestArena::new(spec), model: Model::new() }
     }
 
@@ -77,7 +77,8 @@ impl World {
         self.write(id, &rows);
     }
 
-    /// Stores rows as a step does; no cell of them may be in a block that another sequence reads or that has a name.
+    /// Stores rows as a step does; no cell of them may be in a block that another sequence reads or
+    /// that has a name.
     fn write(&mut self, id: SequenceId, rows: &[Cell]) {
         for group in 0..self.store.groups() {
             let block_tokens = self.store.groups[group].block_tokens;
@@ -89,14 +90,15 @@ impl World {
                 assert!(read.iter().all(|run| !written.contains(&run.block)), "written through a share");
             }
             let names = &self.store.groups[group].pool;
-            assert!(written.iter().all(|&block| names.name(block).is_none()), "a named block is written");
+            assert!(written.iter().all(|&block| names.entry(block).is_none()), "a named block is written");
             for (cell, &row) in cells.into_iter().zip(rows) {
                 *self.arena.cell(group, cell) = Some(in_group(row, group));
             }
         }
     }
 
-    /// Blocks that a sequence needs for more tokens: those behind its last one, and one for a last one that is shared.
+    /// Blocks that a sequence needs for more tokens: those behind its last one, and one for a last
+    /// one that is shared.
     fn lacks(&self, group: usize, id: SequenceId, tokens: usize) -> u32 {
         if tokens == 0 {
             return 0;
@@ -158,7 +160,7 @@ impl World {
         let target = length.saturating_sub(short_of);
         let blind = self.is_blind(id, target, |position| position);
         assert_eq!(self.store.can_truncate(id, target), !blind);
-        assert_eq!(self.store.can_truncate_shape(&self.store.shape(id), target), !blind);
+        assert_eq!(self.store.can_truncate_layout(&self.store.layout(id), target), !blind);
         if !blind {
             self.check_growth_of_less(id, target);
         }
@@ -188,7 +190,7 @@ impl World {
         let removed = range.end - range.start;
         let old = |position| if position < range.start { position } else { position + removed };
         let blind = removed > 0 && self.is_blind(id, length - removed, old);
-        // The numbers alone say where rows may be missed.
+        // Computed from numbers only, so it may be true where no row is missing.
         let widens = self.store.removal_widens_sight(length, &range);
         assert!(widens || !blind, "{range:?} of {length}");
         let result = self.store.remove(&mut self.arena, id, range.clone());
@@ -198,7 +200,8 @@ impl World {
         }
     }
 
-    /// Whether the next token of a sequence cut to `length` would miss a row; `old` is a position's place today.
+    /// Whether the next token of a sequence cut to `length` would miss a row; `old` is a position's
+    /// place today.
     fn is_blind(&self, id: SequenceId, length: u32, old: impl Fn(u32) -> u32) -> bool {
         self.store.groups.iter().enumerate().any(|(group, spec)| {
             let runs = self.store.rows(group, id);
@@ -233,7 +236,7 @@ impl World {
 
     /// Reads a sequence out and makes it anew, with its first self gone or not.
     pub(super) fn restore(&mut self, id: SequenceId, swapped: bool, faults: bool) {
-        let shape = self.store.shape(id);
+        let layout = self.store.layout(id);
         let rows = self.read(id);
         if swapped {
             self.store.drop_sequence(&mut self.arena, id);
@@ -243,22 +246,22 @@ impl World {
             self.model.remove(&id);
         }
         let restore =
-            |store: &mut Store, arena: &mut TestArena| store.restore(arena, shape.clone(), model.salt);
+            |store: &mut Store, arena: &mut TestArena| store.restore(arena, layout.clone(), model.salt);
         if faults {
             self.under_faults(restore, |store, arena, id| store.drop_sequence(arena, id));
         }
         let room = (0..self.store.groups()).all(|group| {
-            let wanted = blocks_of(&shape, group, self.store.groups[group].block_tokens);
+            let wanted = blocks_of(&layout, group, self.store.groups[group].block_tokens);
             wanted <= self.available(group)
         });
-        let demand = self.store.demand_of_shape(&shape, shape.tokens.len() as u32);
+        let demand = self.store.demand_of_layout(&layout, layout.tokens.len() as u32);
         assert!(room || !self.has_room_for(demand));
         let result = restore(&mut self.store, &mut self.arena);
         assert_eq!(result.is_ok(), room, "{result:?}");
         let Ok(id) = result else { return };
         self.fill(id, &rows);
         self.store.publish(id);
-        assert_eq!(self.store.shape(id), shape);
+        assert_eq!(self.store.layout(id), layout);
         self.model.insert(id, model);
     }
 
@@ -304,8 +307,9 @@ impl World {
         assert!(moved <= most && (moved == most || !scattered));
     }
 
-    /// Carries an operation out on copies, with each of its commits and copies failing in turn: alone, and with all after it.
-    /// Either it fails and nothing has changed, or memory of cached blocks helped and `revert` leads back.
+    /// Carries an operation out on copies, with each of its commits and copies failing in turn:
+    /// alone, and with all after it. Either it fails and nothing has changed, or memory of cached
+    /// blocks helped and `revert` leads back.
     fn under_faults<R: std::fmt::Debug>(
         &self,
         operation: impl Fn(&mut Store, &mut TestArena) -> Result<R, StoreError>,
@@ -347,13 +351,13 @@ pub(super) fn has_room(
     store.has_room(&grown.chain([new]).collect::<Vec<_>>(), &none)
 }
 
-/// Blocks that a shape's rows take.
-fn blocks_of(shape: &Shape, group: usize, block_tokens: u32) -> u32 {
+/// Blocks that a layout's rows take.
+fn blocks_of(layout: &SequenceLayout, group: usize, block_tokens: u32) -> u32 {
     let mut present = Vec::new();
-    for run in &shape.groups[group] {
+    for run in &layout.groups[group] {
         present.extend(std::iter::repeat_n(!run.evicted, run.rows as usize));
     }
-    match shape.shifted {
+    match layout.shifted {
         true => (present.iter().filter(|&&present| present).count() as u32).div_ceil(block_tokens),
         false => {
             let blocks = present.chunks(block_tokens as usize);

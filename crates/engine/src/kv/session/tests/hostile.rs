@@ -50,10 +50,10 @@ pub(crate) fn take(
     let file = file.verify()?;
     for (index, sequence) in file.sequences().iter().enumerate() {
         let mut store = Store::new(spec, StoreOptions::default());
-        let id = store.restore(arena, sequence.shape(), None)?;
+        let id = store.restore(arena, sequence.layout(), None)?;
         file.fill(index, &mut store, arena, id)?;
         assert_eq!(store.length(id), sequence.length);
-        assert_eq!(store.tokens(id), sequence.shape().tokens);
+        assert_eq!(store.tokens(id), sequence.layout().tokens);
         store.drop_sequence(arena, id);
     }
     Ok(())

@@ -1,4 +1,7 @@
-//! Making room: conversations that nobody uses, younger sequences, forgotten tokens.
+//! Preemption, swapping and context shift: what frees KV blocks when a step needs them.
+//!
+//! In this order: evict idle conversations, preempt the youngest sequence, shift the context, end
+//! with `length`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,28 +11,28 @@ use minfer_graph::BackendError;
 use super::Worker;
 use crate::EngineError;
 use crate::event::Event;
-use crate::host::HostRoom;
-use crate::kv::{SequenceId, Shape, StoreError, session};
-use crate::session::{Rows, SessionId, Swapped};
+use crate::host::SwapSpace;
+use crate::kv::{SequenceId, SequenceLayout, StoreError, session};
+use crate::session::{RowStorage, SessionId, Swapped};
 
-/// What became of a sequence that wanted cells for the step.
+/// Whether a sequence got cells for the step.
 pub(super) enum Cells {
-    /// It has them.
-    Taken,
-    /// There are none, and nobody can give any: it waits for others to go on.
-    Missing(StoreError),
-    /// It does not run any more, or its rows are to be computed again first.
-    GivenUp,
+    /// It has its cells.
+    Prepared,
+    /// No free blocks and nothing to preempt; the sequence is retried in the next step.
+    OutOfBlocks(StoreError),
+    /// It was preempted or ended, or its rows are recomputed first.
+    Skipped,
 }
 
-/// What came of a context shift.
+/// The result of a context shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shift {
-    /// There is nothing that may or can be forgotten.
+    /// Nothing can be removed.
     Impossible,
-    /// The rows that are left stay where they are.
+    /// The remaining rows stay where they are.
     Moved,
-    /// The rows that are left are computed again.
+    /// The remaining rows are recomputed.
     Restarted,
 }
 
@@ -39,46 +42,46 @@ impl Worker {
         u32::try_from(self.store.capacity()).unwrap_or(u32::MAX).min(self.n_ctx)
     }
 
-    /// Takes cells for a running sequence. Where there is no room, conversations that nobody uses and then the youngest
-    /// sequences give theirs; one that is alone and still has no room forgets or ends.
+    /// Takes cells for a running sequence. If there are no blocks, evicts idle conversations, then
+    /// preempts the youngest sequences; a sequence that runs alone shifts its context or ends.
     pub(super) fn prepare(&mut self, mut index: usize, tokens: u32) -> Cells {
         if !self.shift_if_full(index) {
-            return Cells::GivenUp;
+            return Cells::Skipped;
         }
         loop {
             let sequence = &self.running[index];
             let fed = &sequence.tokens()[sequence.fed..][..tokens as usize];
             let Err(error) = self.store.prepare(self.model.arena(), sequence.kv(), fed) else {
-                return Cells::Taken;
+                return Cells::Prepared;
             };
-            if self.release_idle() {
+            if self.evict_idle() {
                 continue;
             }
             if self.running.len() == 1 {
-                if self.forget_idle() {
+                if self.drop_idle() {
                     continue;
                 }
                 match self.shift(index, 0) {
                     Shift::Moved => continue,
-                    Shift::Restarted => return Cells::GivenUp,
+                    Shift::Restarted => return Cells::Skipped,
                     Shift::Impossible => self.exhausted(index, error),
                 }
-                return Cells::GivenUp;
+                return Cells::Skipped;
             }
-            let Some((victim, room)) = self.victim(index) else { return Cells::Missing(error) };
+            let Some((victim, room)) = self.victim(index) else { return Cells::OutOfBlocks(error) };
             self.preempt(victim, room);
             if victim == index {
-                return Cells::GivenUp;
+                return Cells::Skipped;
             }
             index -= usize::from(victim < index);
         }
     }
 
-    /// Every running sequence lacks cells, and nobody's rows have room elsewhere: a conversation that nobody uses is to be computed
-    /// again, else the younger sequences forget, the youngest first, until a block is free. Where they have nothing more to
-    /// forget the youngest ends. The oldest is as if it were alone.
+    /// No running sequence could get cells, and host memory has no room to swap out. Drops the rows
+    /// of an idle conversation; else shifts the context of the younger sequences, the youngest
+    /// first, until a block is free; else ends the youngest. The oldest sequence is never touched.
     pub(super) fn unblock(&mut self, error: StoreError) {
-        if self.forget_idle() {
+        if self.drop_idle() {
             return;
         }
         let held = self.store.stats().blocks_live;
@@ -92,8 +95,8 @@ impl Worker {
         self.exhausted(self.running.len() - 1, error);
     }
 
-    /// Forgets where a sequence would outgrow the context with all of its tokens, however many of them a step feeds. Tells whether
-    /// it goes on with the tokens that were chosen for the step.
+    /// Shifts the context of a sequence whose known tokens would exceed it, independent of how many
+    /// of them a step feeds. Returns whether the tokens that were chosen for the step can be fed.
     fn shift_if_full(&mut self, index: usize) -> bool {
         let sequence = &self.running[index];
         let excess = sequence.rows_known().saturating_sub(self.most_rows());
@@ -112,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Forgets half of what follows the kept tokens, the oldest first, and at least `least`.
+    /// Removes the oldest half of the rows behind the kept tokens, and at least `least` of them.
     fn shift(&mut self, index: usize, least: u32) -> Shift {
         let sequence = &self.running[index];
         let Some(shift) = sequence.context_shift else { return Shift::Impossible };
@@ -137,8 +140,8 @@ impl Worker {
         outcome
     }
 
-    /// A running sequence forgets the rows of `range`, and those that are left are computed again: a window would reach back over the
-    /// range to rows that it has given back.
+    /// Removes the rows of `range` from a running sequence and recomputes the others: the next
+    /// token's window would reach back over the range to rows that were released.
     fn restart_without(&mut self, index: usize, range: Range<u32>) {
         let mut sequence = self.running.remove(index);
         self.store.drop_sequence(self.model.arena(), sequence.kv());
@@ -148,20 +151,21 @@ impl Worker {
         self.running.insert(index, sequence);
     }
 
-    /// Who gives its cells for the sequence at `index`: the youngest whose rows can be computed again, else the youngest, of those
-    /// that have no cells of this step yet, for whose rows the host has room. Never the oldest of several.
-    fn victim(&self, index: usize) -> Option<(usize, Option<HostRoom>)> {
+    /// Which sequence is preempted for the one at `index`: the youngest that can be recomputed;
+    /// else the youngest without cells of this step that can be swapped out. The oldest sequence is
+    /// never preempted.
+    fn victim(&self, index: usize) -> Option<(usize, Option<SwapSpace>)> {
         let recomputable = |other: &usize| !self.store.is_shifted(self.running[*other].kv());
         if let Some(victim) = (1..self.running.len()).rev().find(recomputable) {
             return Some((victim, None));
         }
-        let room = |other: usize| Some((other, Some(self.host_room(self.running[other].kv())?)));
+        let room = |other: usize| Some((other, Some(self.swap_space(self.running[other].kv())?)));
         (index.max(1)..self.running.len()).rev().find_map(room)
     }
 
-    /// A running sequence goes back to the front of the queue without its cells. Rows that cannot be computed again are kept
-    /// in the host's memory, for which there is `room`.
-    pub(super) fn preempt(&mut self, index: usize, room: Option<HostRoom>) {
+    /// Frees a running sequence's blocks and puts it at the front of the queue. Its rows are
+    /// swapped out to `room`, or recomputed later.
+    pub(super) fn preempt(&mut self, index: usize, room: Option<SwapSpace>) {
         let mut sequence = self.running.remove(index);
         let kv = sequence.kv();
         match room.map(|room| self.swap_out(kv, room)) {
@@ -169,9 +173,9 @@ impl Worker {
                 self.store.drop_sequence(self.model.arena(), kv);
                 sequence.give_up_rows();
             }
-            Some(Ok(swapped)) => sequence.rows = Rows::Swapped(Arc::new(swapped)),
+            Some(Ok(swapped)) => sequence.rows = RowStorage::Swapped(Arc::new(swapped)),
             Some(Err(error)) => {
-                sequence.rows = Rows::None;
+                sequence.rows = RowStorage::None;
                 return self.end(sequence, Event::Failed(EngineError::Backend(error)));
             }
         }
@@ -179,7 +183,7 @@ impl Worker {
         self.waiting.push_front(sequence);
     }
 
-    /// A running sequence has no room for its next token.
+    /// Ends a running sequence that has no cell for its next token.
     fn exhausted(&mut self, index: usize, error: StoreError) {
         let mut sequence = self.running.remove(index);
         let event = match sequence.generated() {
@@ -189,60 +193,63 @@ impl Worker {
         self.end(sequence, event);
     }
 
-    /// The conversation that has been idle for longest gives its cells, of those whose rows can be computed again or have room
-    /// elsewhere. Tells whether there was one.
-    fn release_idle(&mut self) -> bool {
-        self.idle().into_iter().any(|id| self.release(id))
+    /// Evicts the conversation that has been idle for longest, of those that can be recomputed or
+    /// swapped out. Returns whether there was one.
+    fn evict_idle(&mut self) -> bool {
+        self.idle().into_iter().any(|id| self.evict_session(id))
     }
 
-    /// The conversation that has been idle for longest gives its cells and is to be computed again. Tells whether there was one.
-    fn forget_idle(&mut self) -> bool {
+    /// Drops the rows of the conversation that has been idle for longest. Returns whether there was
+    /// one.
+    fn drop_idle(&mut self) -> bool {
         let Some(&id) = self.idle().first() else { return false };
-        self.forget(id);
+        self.drop_session_rows(id);
         true
     }
 
-    /// Conversations that nobody uses and that have cells, those idle for longest first.
+    /// Idle conversations with cached rows, the longest idle first.
     pub(super) fn idle(&self) -> Vec<SessionId> {
-        let idle = self.sessions.iter().filter(|(_, session)| matches!(session.rows, Rows::Cached(_)));
+        let idle = self.sessions.iter().filter(|(_, session)| matches!(session.rows, RowStorage::Cached(_)));
         let mut idle: Vec<_> = idle.map(|(&id, session)| (session.used, id)).collect();
         idle.sort_unstable();
         idle.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// An idle conversation gives its cells, if it loses nothing by that. Tells whether it did.
-    pub(super) fn release(&mut self, id: SessionId) -> bool {
-        let Rows::Cached(kv) = self.sessions[&id].rows else { return false };
+    /// Drops or swaps out the rows of an idle conversation. Returns false if they can be neither
+    /// recomputed nor swapped out.
+    pub(super) fn evict_session(&mut self, id: SessionId) -> bool {
+        let RowStorage::Cached(kv) = self.sessions[&id].rows else { return false };
         if !self.store.is_shifted(kv) {
-            self.forget(id);
+            self.drop_session_rows(id);
             return true;
         }
-        let Some(room) = self.host_room(kv) else { return false };
-        // Rows that cannot be read are to be computed again.
+        let Some(room) = self.swap_space(kv) else { return false };
+        // Rows that cannot be read are recomputed.
         let swapped = self.swap_out(kv, room);
-        let rows = swapped.map_or(Rows::None, |swapped| Rows::Swapped(Arc::new(swapped)));
+        let rows = swapped.map_or(RowStorage::None, |swapped| RowStorage::Swapped(Arc::new(swapped)));
         self.sessions.get_mut(&id).expect("a conversation").rows = rows;
         true
     }
 
-    /// An idle conversation gives its cells; its rows are to be computed again.
-    fn forget(&mut self, id: SessionId) {
+    /// Drops the rows of an idle conversation; they are recomputed when it is used.
+    fn drop_session_rows(&mut self, id: SessionId) {
         let session = self.sessions.get_mut(&id).expect("a conversation");
-        if let Rows::Cached(kv) = std::mem::take(&mut session.rows) {
+        if let RowStorage::Cached(kv) = std::mem::take(&mut session.rows) {
             self.store.drop_sequence(self.model.arena(), kv);
         }
     }
 
-    /// Leased memory of the host for a sequence's rows, where there is any.
-    fn host_room(&self, kv: SequenceId) -> Option<HostRoom> {
+    /// Leased host memory for a sequence's rows, or `None`.
+    fn swap_space(&self, kv: SequenceId) -> Option<SwapSpace> {
         let places = session::places(&self.store, kv);
         let pieces = session::pieces(self.model.kv_spec(), &places);
-        self.host.room(pieces.map(|(_, bytes)| bytes as u64).sum())
+        self.host.reserve(pieces.map(|(_, bytes)| bytes as u64).sum())
     }
 
-    /// Copies a sequence's rows to the host's memory and drops it from the store, also where the rows cannot be read.
-    fn swap_out(&mut self, kv: SequenceId, mut room: HostRoom) -> Result<Swapped, BackendError> {
-        let (shape, places) = (self.store.shape(kv), session::places(&self.store, kv));
+    /// Copies a sequence's rows to host memory and drops the sequence from the store, also when
+    /// reading fails.
+    fn swap_out(&mut self, kv: SequenceId, mut room: SwapSpace) -> Result<Swapped, BackendError> {
+        let (layout, places) = (self.store.layout(kv), session::places(&self.store, kv));
         let arena = self.model.arena();
         let bytes = &mut room.bytes;
         let read = session::pieces(&arena.spec().clone(), &places).try_for_each(|(rows, count)| {
@@ -254,16 +261,16 @@ impl Worker {
         room.filled();
         read?;
         self.counts.swaps += 1;
-        Ok(Swapped { shape, rows: room })
+        Ok(Swapped { layout, rows: room })
     }
 
-    /// Brings swapped rows back.
+    /// Copies swapped-out rows back to the cache.
     pub(super) fn swap_in(
         &mut self,
         swapped: &Swapped,
         salt: Option<u64>,
     ) -> Result<SequenceId, EngineError> {
-        let kv = self.restore(&swapped.shape, salt)?;
+        let kv = self.restore(&swapped.layout, salt)?;
         let places = session::places(&self.store, kv);
         let arena = self.model.arena();
         let mut rest = swapped.rows.bytes.as_slice();
@@ -284,21 +291,27 @@ impl Worker {
         }
     }
 
-    /// Brings swapped rows back for a request, even where that leaves no place for those of an idle conversation.
+    /// As [`swap_in`](Self::swap_in) for a request: drops rows of idle conversations if there are
+    /// no blocks.
     pub(super) fn recall(&mut self, swapped: &Swapped, salt: Option<u64>) -> Result<SequenceId, EngineError> {
         loop {
             match self.swap_in(swapped, salt) {
-                Err(EngineError::Kv(_)) if self.forget_idle() => {}
+                Err(EngineError::Kv(_)) if self.drop_idle() => {}
                 recalled => return recalled,
             }
         }
     }
 
-    /// Makes room for a sequence whose rows come from elsewhere; idle conversations give theirs for it.
-    pub(super) fn restore(&mut self, shape: &Shape, salt: Option<u64>) -> Result<SequenceId, StoreError> {
+    /// Takes cells for a sequence whose rows come from host memory or a file. Evicts idle
+    /// conversations if there are no blocks.
+    pub(super) fn restore(
+        &mut self,
+        layout: &SequenceLayout,
+        salt: Option<u64>,
+    ) -> Result<SequenceId, StoreError> {
         loop {
-            match self.store.restore(self.model.arena(), shape.clone(), salt) {
-                Err(StoreError::NoBlocks { .. } | StoreError::Refused { .. }) if self.release_idle() => {}
+            match self.store.restore(self.model.arena(), layout.clone(), salt) {
+                Err(StoreError::NoBlocks { .. } | StoreError::Refused { .. }) if self.evict_idle() => {}
                 restored => return restored,
             }
         }
