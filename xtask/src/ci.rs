@@ -27,7 +27,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "warnings",
     ]))?;
     workspace::run(
-        workspace::cargo().args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "--deny warnings"),
+        workspace::cargo()
+            .args(["doc", "--workspace", "--no-deps", "--all-features"])
+            .env("RUSTDOCFLAGS", "--deny warnings"),
     )?;
     test::run(&args.test)
 }

@@ -163,7 +163,7 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
     let file = found.open()?;
     let machine = machine(context)?;
     let progress_line = ProgressLine::begin("loading");
-    let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total }| {
+    let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total, .. }| {
         progress_line.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
     });
     drop(progress_line);

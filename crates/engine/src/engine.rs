@@ -244,7 +244,9 @@ impl Engine {
 
     fn stop(&mut self) {
         drop(self.commands.take());
-        if let Some(worker) = self.worker.take() {
+        let own = std::thread::current().id();
+        // A sink may drop the last handle from the worker's own thread, which then ends by itself.
+        if let Some(worker) = self.worker.take().filter(|worker| worker.thread().id() != own) {
             // Its panics were caught and told to the clients.
             let _ = worker.join();
         }

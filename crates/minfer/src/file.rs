@@ -1,3 +1,5 @@
+//! A model file before its weights are loaded.
+
 use std::path::{Path, PathBuf};
 
 use minfer_formats::gguf;
@@ -7,16 +9,17 @@ use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, PreTokenizerInfo, Tokenizer, 
 use crate::LoadError;
 use crate::vocabulary::{CHAT_TEMPLATE, Fault, tokenizer_spec};
 
-/// A chat template in place of a file's own.
+/// Which chat template to use in place of the file's.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TemplateChoice {
-    /// The text of a template.
+    /// Jinja text.
     Source(String),
-    /// One of the file's named templates, or a format known by name.
+    /// One of the file's named templates, or a built-in one such as `chatml`.
     Name(String),
 }
 
-/// A model file, opened and checked; no weight is read yet.
+/// An open GGUF file whose header was checked. No weight is read yet.
 #[derive(Debug)]
 pub struct ModelFile {
     path: PathBuf,
@@ -24,36 +27,36 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
-    /// Maps the file and checks its header.
+    /// Opens the file and checks its header. Of a split model, any part may be named.
     ///
     /// # Errors
-    /// It cannot be opened, or is no sound model file.
+    /// The file cannot be opened, or its header is not valid.
     pub fn open(path: &Path) -> Result<ModelFile, LoadError> {
         Ok(ModelFile { path: path.to_owned(), file: gguf::File::open(path)? })
     }
 
-    /// Checks the header of a file that is in memory.
+    /// A file that is in memory.
     ///
     /// # Errors
-    /// It is no sound model file.
+    /// The header is not valid.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<ModelFile, LoadError> {
         Ok(ModelFile { path: PathBuf::from("(memory)"), file: gguf::File::parse(bytes)? })
     }
 
-    /// Where it is.
+    /// The path; `(memory)` for a file from bytes.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Metadata and tensors.
+    /// Metadata and tensor descriptions.
     pub fn gguf(&self) -> &gguf::File {
         &self.file
     }
 
-    /// The file as a model: its numbers, its graphs, its tensors checked.
+    /// Reads the hyperparameters, checks the tensors against them, and builds the graphs.
     ///
     /// # Errors
-    /// The family is not read, or metadata or tensors are not what it needs.
+    /// This build does not know the architecture, or metadata or tensors do not fit it.
     pub fn model(&self, options: &ModelOptions) -> Result<Model, LoadError> {
         Model::read(&self.file, options).map_err(|cause| LoadError::Model { path: self.name(), cause })
     }
@@ -96,7 +99,7 @@ impl ModelFile {
             .map_err(|cause| LoadError::Template { path: self.name(), cause })
     }
 
-    /// The file's template of a name, else the format that is known by it.
+    /// The file's template of that name, else the built-in one.
     fn named_template(&self, name: &str) -> Result<&str, LoadError> {
         if let Some(own) = self.file.metadata().string(&format!("{CHAT_TEMPLATE}.{name}"))? {
             return Ok(own);
@@ -108,7 +111,7 @@ impl ModelFile {
         })
     }
 
-    /// Names of the templates that the file has beside its default one.
+    /// Names of the file's templates other than its default one.
     pub fn template_names(&self) -> Vec<String> {
         let name =
             |(key, _): (&str, _)| key.strip_prefix(CHAT_TEMPLATE)?.strip_prefix('.').map(str::to_owned);

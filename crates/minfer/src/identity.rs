@@ -1,4 +1,4 @@
-//! What saved rows depend on, as numbers that can be compared.
+//! Fingerprints that a session file stores, so that it is used with the same model only.
 
 use minfer_engine::kv::session::SessionIdentity;
 use minfer_formats::gguf::GgufError;
@@ -8,13 +8,14 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::ModelFile;
 
-/// Bytes of each sample of a weight.
+/// Bytes that are hashed at the beginning, middle and end of a weight.
 const SAMPLE: u64 = 1024;
 
-/// The fingerprint of a model and its template.
+/// The fingerprints of a model and its chat template.
 ///
-/// The model's covers its graphs with every number in them (so the rotation that was chosen), the names, types and shapes of its
-/// weights, and the beginning, middle and end of the bytes of each weight. Reading all of them would take as long as loading.
+/// The model's covers its graphs with every constant (rope factors too), the names, types and
+/// shapes of its weights, and samples of the bytes of each weight. Hashing all bytes would take as
+/// long as loading.
 ///
 /// # Errors
 /// The file cannot be read.

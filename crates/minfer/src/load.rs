@@ -1,3 +1,5 @@
+//! Loading: memory is leased, weights are packed, the tokenizer is built on another thread.
+
 use std::sync::Arc;
 
 use minfer_engine::kv::session::SessionIdentity;
@@ -14,28 +16,29 @@ use crate::{
     TemplateChoice, WeightTraffic,
 };
 
-/// How many positions a sequence may have.
+/// The context length: how many positions a sequence may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum ContextLength {
-    /// The model's own, or what memory allows where that is less.
+    /// The model's own, or less where memory does not suffice for it.
     #[default]
     Auto,
-    /// As [`Auto`](ContextLength::Auto), but not more than this many.
+    /// As [`Auto`](ContextLength::Auto), and this many at most.
     AtMost(u32),
-    /// This many.
+    /// Exactly this many; an error where memory does not suffice.
     Fixed(u32),
 }
 
-/// Form of the KV cache.
+/// Element types and layout of the KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvOptions {
-    /// Storage of K rows.
+    /// Element type of K rows.
     pub k_format: KvFormat,
-    /// Storage of V rows.
+    /// Element type of V rows.
     pub v_format: KvFormat,
-    /// Order of elements inside a block.
+    /// Order of the elements in a block.
     pub layout: KvLayout,
-    /// Positions of a block: a power of two from 16 on.
+    /// Positions of a block: a power of two, at least 16.
     pub block_tokens: u32,
 }
 
@@ -51,7 +54,8 @@ impl Default for KvOptions {
 }
 
 impl KvOptions {
-    /// Formats in which rows of a model take fewer bytes, the largest first, but for those that are coarse for K.
+    /// Formats in which the rows of a model take fewer bytes, the largest first. Formats that are
+    /// too coarse for K are left out.
     pub fn smaller(&self, model: &Model) -> Vec<KvFormat> {
         let bytes = |k_format, v_format| {
             let spec = model.kv_spec(k_format, v_format, self.layout, self.block_tokens, 1).ok()?;
@@ -69,34 +73,35 @@ impl KvOptions {
     }
 }
 
-/// Settings of one loaded model.
+/// Settings for loading a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOptions {
-    /// What is changed about the file's description of itself.
+    /// Overrides of the file's metadata and of the scaling of positions.
     pub model: ModelOptions,
-    /// Positions of a sequence.
+    /// Context length: positions of a sequence.
     pub n_ctx: ContextLength,
-    /// Tokens of one forward at most.
+    /// The most tokens of one forward pass.
     pub n_batch: u32,
-    /// Sequences that run at once at most.
+    /// The most sequences that run at once.
     pub n_slots: u32,
-    /// Rows of logits computed at once at most.
+    /// The most rows of logits that are computed at once.
     pub head_rows: u32,
-    /// Form of the KV cache.
+    /// Element types and layout of the KV cache.
     pub kv: KvOptions,
-    /// Bytes that the KV cache may take; absent: those of `n_slots` sequences of the whole context, as far as memory allows.
+    /// Bytes that the KV cache may take. `None`: those of `n_slots` sequences of the whole context,
+    /// as far as memory allows.
     pub kv_memory: Option<u64>,
-    /// Whether sequences may forget tokens when their context is full, for which the cache then has room to spare.
+    /// Whether requests may use a context shift. The cache is then planned a little larger.
     pub context_shift: bool,
-    /// The unit in which the KV cache takes memory.
+    /// Allocation unit of the KV cache.
     pub kv_granule: KvGranule,
-    /// Bytes of the KV cache's memory that stay for the next blocks when nothing is in them.
+    /// Bytes of empty KV memory that are kept for the next blocks.
     pub kv_keep_warm: u64,
-    /// Name of a pre-tokenizer in place of the file's.
+    /// Pre-tokenizer in place of the file's, by name.
     pub tokenizer_pre: Option<String>,
     /// A chat template in place of the file's.
     pub chat_template: Option<TemplateChoice>,
-    /// Names of graph rewrites that are switched off.
+    /// Graph rewrites that are switched off, by name.
     pub rewrites_off: Vec<String>,
 }
 
@@ -120,40 +125,40 @@ impl Default for LoadOptions {
     }
 }
 
-/// What bounds the positions of a sequence.
+/// What limits the context length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContextBound {
-    /// The setting of that name.
+    /// `LoadOptions::kv_memory`.
     KvMemory,
-    /// The memory of the machine.
+    /// The machine's memory, or the limit set for it.
     Memory(MemoryBound),
 }
 
-/// A model ready to run.
+/// A model in memory, ready to run.
 pub struct Loaded {
-    /// The file as a model.
+    /// Hyperparameters and graphs.
     pub model: Model,
-    /// Text to tokens and back.
+    /// The tokenizer.
     pub tokenizer: Arc<Tokenizer>,
-    /// The model's conversation format, if it has one that can be used.
+    /// The chat template, if there is one that can be used.
     pub template: Option<ChatTemplate>,
-    /// Why the file's own template cannot be used. What needs none goes on without it.
+    /// Why the file's chat template cannot be used. Requests without a chat still work.
     pub template_fault: Option<TemplateError>,
-    /// Positions that a sequence may have.
+    /// The context length.
     pub n_ctx: u32,
-    /// Positions that a sequence would have if memory did not bound them; at least `n_ctx`.
+    /// The context length with unlimited memory; at least `n_ctx`.
     pub wanted_n_ctx: u32,
-    /// What bounds them where they are fewer than wanted.
+    /// What limits `n_ctx` where it is less than `wanted_n_ctx`.
     pub context_bound: Option<ContextBound>,
-    /// Positions that a sequence can be given at most with these settings; at least `wanted_n_ctx`.
+    /// The longest context that the model allows with these settings; at least `wanted_n_ctx`.
     pub longest_n_ctx: u32,
-    /// What gives more than those.
+    /// Which setting allows a longer one.
     pub stretch: Stretch,
-    /// Form of the KV cache.
+    /// Geometry of the KV cache.
     pub kv: KvSpec,
     /// Bytes of the file's tensors that the model uses.
     pub file_weight_bytes: u64,
-    /// What saved conversations depend on.
+    /// Fingerprints of model and template, which session files are checked against.
     pub identity: SessionIdentity,
     traffic: WeightTraffic,
     executor: Executor,
@@ -161,15 +166,15 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Reads the model, packs its weights and builds the tokenizer beside them.
+    /// Reads the model, packs its weights, and builds the tokenizer on another thread meanwhile.
     ///
     /// # Errors
-    /// The file is no model that this build runs, a setting does not fit it, or memory does not suffice.
+    /// This build does not run the model, a setting does not fit it, or memory does not suffice.
     pub fn new(machine: &Machine, file: &ModelFile, options: &LoadOptions) -> Result<Loaded, LoadError> {
         Loaded::with_progress(machine, file, options, |_| ())
     }
 
-    /// As [`new`](Self::new); `report` is told, by any thread, whenever a weight has been packed.
+    /// As [`new`](Self::new). Calls `report`, from any thread, whenever a weight has been packed.
     ///
     /// # Errors
     /// As there.
@@ -184,7 +189,8 @@ impl Loaded {
         check_shift(&model, options)?;
         let kept = machine.backend().weight_bytes(&model.graph);
         let wanted_n_ctx = wanted_context(&model, options)?;
-        // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
+        // Rope factors may depend on the context length. Free memory must not change the answer, so
+        // only a context that was asked for is set here.
         if let ContextLength::Fixed(asked) = options.n_ctx {
             model.set_context(asked);
         }
@@ -199,7 +205,7 @@ impl Loaded {
             let tokenizer = std::thread::Builder::new().spawn_scoped(scope, tokenize);
             let weights = model.weights(file.gguf());
             let executor = needs.prepared.load(&Watched::new(&weights, &kept, &report));
-            // Where the system refuses a thread, it is built after the weights.
+            // Where the system refuses a thread, the tokenizer is built after the weights.
             let Ok(tokenizer) = tokenizer else { return (executor, tokenize()) };
             (executor, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -234,20 +240,21 @@ impl Loaded {
         })
     }
 
-    /// What of the weights a token needs.
+    /// Weight bytes and multiply-accumulates of one token.
     pub fn weight_traffic(&self) -> WeightTraffic {
         self.traffic
     }
 
-    /// What runs the model's graphs.
+    /// The executor of the model's graphs.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// Serves requests from a thread of its own. Rows that leave the cache for others are leased from the machine's account.
+    /// Starts an engine, which serves requests on a thread of its own. Memory for KV rows that are
+    /// swapped out is leased from the machine's memory budget.
     ///
     /// # Errors
-    /// Settings that contradict each other, or the thread was refused.
+    /// The settings contradict each other, or the system refused the thread.
     pub fn into_engine(self) -> Result<Engine, ConfigError> {
         let extents = self.executor.extents();
         let config = EngineConfig {
@@ -260,13 +267,13 @@ impl Loaded {
         Engine::with_host_memory(self.executor, self.tokenizer, config, host_memory(self.budget))
     }
 
-    /// Runs what it is fed by hand.
+    /// Makes a runner, which is fed tokens by hand and hands out logits.
     pub fn into_runner(self, options: RunnerOptions) -> Runner {
         Runner::new(self.executor, options)
     }
 }
 
-/// Memory for rows that leave the cache.
+/// Host memory for KV rows that are swapped out, leased from the budget.
 fn host_memory(budget: Arc<MemoryBudget>) -> HostMemory {
     HostMemory::new(move |bytes| {
         let lease = budget.lease(&[(MemoryUse::Swapped, bytes)]).ok()?.pop()?;
@@ -298,14 +305,15 @@ fn check_shift(model: &Model, options: &LoadOptions) -> Result<(), LoadError> {
 
 fn check_vocabulary(file: &ModelFile, model: &Model, tokenizer: &Tokenizer) -> Result<(), LoadError> {
     let (tokens, rows) = (tokenizer.vocab_len(), model.hyperparams.vocab);
-    // A table may be padded beyond the vocabulary, but every token needs its row.
+    // An embedding table may be padded beyond the vocabulary, but every token needs a row.
     if tokens > rows as usize {
         return Err(LoadError::VocabularySize { path: file.name(), tokens, rows });
     }
     Ok(())
 }
 
-/// Everything but the KV cache, which grows, is in memory now; the tokenizer counts itself.
+/// Marks the leases of weights, workspace and tokenizer as taken, the tokenizer's with its real
+/// size. The KV cache grows later, so its lease stays a promise.
 fn settle(leases: &mut [MemoryLease], tokenizer: &Tokenizer) -> Result<(), LoadError> {
     for lease in leases {
         let bytes = match lease.what() {
@@ -318,27 +326,28 @@ fn settle(leases: &mut [MemoryLease], tokenizer: &Tokenizer) -> Result<(), LoadE
     Ok(())
 }
 
-/// What a model takes with given settings, told without reading a weight.
+/// Memory estimate of a model with given settings. No weight is read for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Footprint {
-    /// Positions that a sequence would have.
+    /// The context length.
     pub n_ctx: u32,
-    /// Positions that it would have if memory did not bound them.
+    /// The context length with unlimited memory.
     pub wanted_n_ctx: u32,
     /// Bytes of packed weights.
     pub weight_bytes: u64,
-    /// Bytes of the tokenizer's tables, estimated.
+    /// Bytes of the tokenizer's tables (an upper bound).
     pub tokenizer_bytes: u64,
     /// Bytes of activations and logits.
     pub workspace_bytes: u64,
-    /// Bytes of the KV cache at its full extent.
+    /// Bytes of the KV cache when it is full.
     pub kv_bytes: u64,
-    /// Bytes of all together.
+    /// The sum.
     pub total_bytes: u64,
 }
 
 impl Footprint {
-    /// The footprint of a model on a machine.
+    /// Estimates what a model would take on a machine.
     ///
     /// # Errors
     /// Those of [`Loaded::new`] about settings and memory.

@@ -1,23 +1,24 @@
-//! How far a load has come.
+//! Progress reports while weights are loaded.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use minfer_graph::WeightId;
 use minfer_graph::backend::{WeightError, WeightSource};
 
-/// How far a load has come.
+/// Progress of loading weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoadProgress {
-    /// Bytes of packed weights that are in memory.
+    /// Bytes of packed weights in memory so far.
     pub done: u64,
     /// Bytes of all packed weights.
     pub total: u64,
 }
 
-/// Weights of which a report is made once each of them is packed.
+/// A weight source that reports progress when a weight has been packed.
 pub(crate) struct Watched<'w, F> {
     weights: &'w dyn WeightSource,
-    /// Bytes that the backend keeps of each.
+    /// Bytes that the backend keeps of each weight.
     kept: &'w [u64],
     done: AtomicU64,
     report: &'w F,

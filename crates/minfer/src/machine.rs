@@ -1,3 +1,5 @@
+//! Threads, instruction set and memory budget, shared by all models of a process.
+
 use std::sync::Arc;
 
 use minfer_cpu::{CpuBackend, Isa, Pool};
@@ -5,18 +7,19 @@ use minfer_graph::Backend;
 
 use crate::{LoadError, MemoryBudget};
 
-/// How to use the machine.
+/// How many threads, which instruction set, how much memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MachineOptions {
-    /// Threads of the compute pool; absent: one for each physical core that this process may use.
+    /// Threads of the compute pool. `None`: one for each physical core that this process may use.
     pub threads: Option<usize>,
-    /// Instruction set; absent: the widest that the processor has.
+    /// Instruction set. `None`: the widest that the processor has.
     pub isa: Option<Isa>,
-    /// Bytes that everything loaded on the machine may take together; absent: what is free.
+    /// Bytes that all models on the machine may take together. `None`: what is free.
     pub memory_limit: Option<u64>,
 }
 
-/// What a machine has once, lent to every engine in the process.
+/// Compute pool, instruction set and memory budget. Models on one machine share them; clones are
+/// cheap.
 #[derive(Debug, Clone)]
 pub struct Machine {
     isa: Isa,
@@ -30,7 +33,7 @@ impl Machine {
     /// Starts the compute pool.
     ///
     /// # Errors
-    /// The processor lacks the instruction set, or a thread was refused.
+    /// The processor lacks the instruction set, or the system refused a thread.
     pub fn new(options: &MachineOptions) -> Result<Machine, LoadError> {
         let isa = Isa::choose(options.isa.map_or("auto", Isa::name))?;
         let threads = options.threads.unwrap_or_else(physical_cores);
@@ -44,7 +47,7 @@ impl Machine {
         Machine { sized_for: Some(threads), ..self.clone() }
     }
 
-    /// The instruction set in use.
+    /// The instruction set that kernels use.
     pub fn isa(&self) -> Isa {
         self.isa
     }
@@ -59,12 +62,12 @@ impl Machine {
         &self.pool
     }
 
-    /// The account of memory.
+    /// The memory budget.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.budget
     }
 
-    /// The backend that runs graphs on this machine.
+    /// A CPU backend with this machine's pool and instruction set.
     pub fn backend(&self) -> Arc<dyn Backend> {
         let backend = CpuBackend::new(self.isa, Arc::clone(&self.pool));
         Arc::new(backend.sized_for(self.sized_for.unwrap_or(self.threads())))

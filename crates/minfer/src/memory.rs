@@ -1,4 +1,5 @@
-//! What the operating system says of memory. A failed query is an error, never a zero.
+//! Free, resident and addressable memory, as the operating system reports it. A query that fails is
+//! an error, not 0.
 
 mod control_group;
 
@@ -7,23 +8,24 @@ use std::path::Path;
 
 use minfer_text::TEMPLATE_STACK_BYTES;
 
-/// Addresses that a process needs beside what is leased, at most: the deep stack that a chat template runs on, stacks of other
-/// threads, the allocator's own.
+/// Address space that a process needs beside its leases, at most: the deep stack of chat templates,
+/// stacks of other threads, the allocator.
 const OTHER_ADDRESSES: u64 = TEMPLATE_STACK_BYTES as u64 + (128 << 20);
 
-/// The operating system did not say how much memory there is.
+/// The operating system did not report its memory.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the operating system does not tell its memory: {0}")]
 pub struct MemoryError(String);
 
 impl MemoryError {
-    /// With the reason in words.
+    /// `reason` is a clause, such as `/proc/meminfo: permission denied`.
     pub fn new(reason: impl Into<String>) -> MemoryError {
         MemoryError(reason.into())
     }
 }
 
-/// Bytes that can be taken without swapping: the machine's, or those that control groups leave where that is less.
+/// Bytes that can be taken without swapping: the least of what the machine and its control groups
+/// have left.
 ///
 /// # Errors
 /// The figures could not be read.
@@ -34,51 +36,53 @@ pub fn available_memory() -> Result<u64, MemoryError> {
     Ok(machine.min(room.unwrap_or(u64::MAX)))
 }
 
-/// A limit of the process's addresses (`ulimit -v`), and what is gone of it.
+/// The limit of the process's address space (`ulimit -v`), and how much of it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AddressLimit {
-    /// Bytes of addresses that the process may have.
+    /// Bytes of address space that the process may have.
     pub limit: u64,
-    /// Those that it has.
+    /// Bytes in use.
     pub mapped: u64,
-    /// Those that are kept for stacks and the allocator.
+    /// Bytes reserved for stacks and the allocator.
     pub kept: u64,
 }
 
 impl AddressLimit {
-    /// The limit of this process; `None` where there is none.
+    /// `None` where the process has no limit.
     pub(crate) fn of_process() -> Option<AddressLimit> {
         let limit = address_limit(&fs::read_to_string("/proc/self/limits").ok()?)?;
         let mapped = field_of("/proc/self/status", "VmSize:").ok()?;
         Some(AddressLimit { limit, mapped, kept: OTHER_ADDRESSES })
     }
 
-    /// Bytes that can be leased.
+    /// Bytes that are left to be leased.
     pub fn room(&self) -> u64 {
         self.limit.saturating_sub(self.mapped).saturating_sub(self.kept)
     }
 
-    /// The least limit that leaves this many bytes to be leased, in the unit of `ulimit -v`, with a little for the allocator.
+    /// The least limit, in KiB as `ulimit -v` takes it, under which so many bytes can be leased; it
+    /// includes 4 MiB for the allocator.
     pub(crate) fn kibibytes_for(&self, bytes: u64) -> u64 {
         (self.mapped.saturating_add(self.kept).saturating_add(bytes).saturating_add(4 << 20)).div_ceil(1024)
     }
 }
 
-/// Where addresses are limited (`ulimit -v`), lets all threads of the process share what the allocator takes of them: by
-/// default each thread of the C library's takes 64 MiB. To be called before there are other threads.
+/// Makes all threads share one allocator arena where the address space is limited (`ulimit -v`): by
+/// default the C library reserves 64 MiB for each thread. Call it before other threads start.
 pub fn spare_addresses() {
     if AddressLimit::of_process().is_some() {
         minfer_cpu::share_allocator_arena();
     }
 }
 
-/// The soft limit in the table of a process's limits.
+/// The soft limit of the address space in the text of `/proc/self/limits`.
 fn address_limit(table: &str) -> Option<u64> {
     let line = table.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes of memory that this process holds now.
+/// Resident memory of this process, in bytes.
 ///
 /// # Errors
 /// The figures could not be read.
@@ -86,7 +90,7 @@ pub fn resident_memory() -> Result<u64, MemoryError> {
     field_of("/proc/self/status", "VmRSS:")
 }
 
-/// A field of kibibytes in one of the system's tables, as bytes.
+/// A field of a `/proc` file that is in KiB, as bytes.
 fn field_of(path: &str, field: &str) -> Result<u64, MemoryError> {
     let text = fs::read_to_string(path).map_err(|cause| MemoryError(format!("{path}: {cause}")))?;
     let line = text.lines().find_map(|line| line.strip_prefix(field));

@@ -1,11 +1,14 @@
+//! Memory traffic and arithmetic of one token, for comparing a benchmark with the roofline.
+
 use std::collections::HashSet;
 
 use minfer_graph::{Graph, ModelGraph, Op, WeightId};
 
-/// What of a model's weights one token needs: the measure of a benchmark's limits.
+/// Weight bytes and multiply-accumulates of one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WeightTraffic {
-    /// Bytes, as the backend keeps them, of every matrix that a decoded token multiplies with.
+    /// Bytes of packed weights that a decoded token reads.
     pub bytes: u64,
     /// Multiply-accumulates of the body for each token.
     pub body_products: u64,
@@ -14,7 +17,7 @@ pub struct WeightTraffic {
 }
 
 impl WeightTraffic {
-    /// Counts the linear operations of a model_graph. `kept` are the bytes that a backend keeps of each weight.
+    /// Counts the linear operations. `kept` are the bytes that the backend keeps of each weight.
     pub(crate) fn of(model_graph: &ModelGraph, kept: &[u64]) -> WeightTraffic {
         let (body, head) = (matrices(&model_graph.body), matrices(&model_graph.head));
         let products = |ids: &[WeightId]| ids.iter().map(|&id| elements(model_graph, id)).sum();

@@ -1,17 +1,17 @@
-//! A file's tokenizer metadata as the plain description that the text crate takes.
+//! From a file's `tokenizer.ggml.*` metadata to the `TokenizerSpec` of the text crate.
 
 use minfer_formats::gguf::{GgufError, Metadata};
 use minfer_text::{TokenType, TokenizerError, TokenizerSpec};
 
-/// Key of the model's own chat template.
+/// Key of the file's chat template.
 pub(crate) const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 
-/// What keeps a file's keys from being a vocabulary.
+/// Why a file's metadata is no vocabulary.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// A key has another type than its meaning needs.
+    /// A key has the wrong type.
     File(GgufError),
-    /// The lists do not fit each other, or hold numbers that mean nothing.
+    /// The lists have different lengths, or a token has an unknown type.
     Vocabulary(TokenizerError),
 }
 
@@ -21,11 +21,11 @@ impl From<GgufError> for Fault {
     }
 }
 
-/// Reads the `tokenizer.ggml.*` keys. `pre` takes the place of the file's pre-tokenizer name.
+/// Reads the `tokenizer.ggml.*` keys. `pre` replaces the name of the pre-tokenizer.
 ///
 /// # Errors
-/// A key has another type than its meaning needs, a token has a type that there is not, or a list that describes tokens
-/// has another length than the list of tokens.
+/// A key has the wrong type, a token has an unknown type, or a list with one entry for each token
+/// has another length.
 pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Result<TokenizerSpec, Fault> {
     let key = |name: &str| format!("tokenizer.ggml.{name}");
     let string = |name: &str| metadata.string(&key(name));
@@ -62,7 +62,7 @@ pub(crate) fn tokenizer_spec(metadata: Metadata<'_>, pre: Option<&str>) -> Resul
     Ok(spec)
 }
 
-/// The entries of a list that describes tokens, one for each, or none where the file has no such list.
+/// A list with one entry for each token; empty where the file has none.
 fn per_token<T>(key: &'static str, tokens: usize, list: Option<Vec<T>>) -> Result<Vec<T>, Fault> {
     let Some(list) = list else { return Ok(Vec::new()) };
     if list.len() != tokens {
@@ -80,7 +80,7 @@ fn token_types(numbers: &[i32]) -> Result<Vec<TokenType>, Fault> {
     numbers.iter().enumerate().map(token_type).collect::<Result<_, _>>().map_err(Fault::Vocabulary)
 }
 
-/// The bytes of a table that is stored as an array of bytes, signed or not.
+/// The normalisation table: an array of signed or unsigned bytes.
 fn charsmap(metadata: Metadata<'_>, key: &str) -> Result<Vec<u8>, Fault> {
     let bytes = metadata.i32_array(key)?.unwrap_or_default();
     let byte = |number: i32| u8::try_from(number).or(i8::try_from(number).map(i8::cast_unsigned));

@@ -84,3 +84,14 @@ impl Assembly {
         Some(Answer { text: std::mem::take(&mut self.text), finish })
     }
 }
+
+/// The answer that chunks make.
+pub(super) fn collect(chunks: impl Iterator<Item = Result<Chunk, Error>>) -> Result<Answer, Error> {
+    let mut assembly = Assembly::default();
+    for chunk in chunks {
+        if let Some(answer) = assembly.add(chunk?) {
+            return Ok(answer);
+        }
+    }
+    Err(Error::stopped())
+}

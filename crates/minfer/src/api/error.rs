@@ -8,8 +8,8 @@ use minfer_engine::kv::session::SessionError;
 use minfer_engine::{ConfigError, EngineError, SubmitError};
 use minfer_text::{EncodeError, TemplateError};
 
-use super::ErrorKind;
-use crate::LoadError;
+use super::{ErrorKind, wording};
+use crate::{LoadError, Suggestion};
 
 /// Why a model could not be loaded, or a request not be answered.
 ///
@@ -96,6 +96,16 @@ impl Error {
         self.cause.inner()
     }
 
+    /// Settings with which the model fits into memory, each found by trying it.
+    pub fn suggestions(&self) -> &[Suggestion] {
+        match &*self.cause {
+            Cause::Load(LoadError::Memory { suggestions, .. } | LoadError::KvMemory { suggestions, .. }) => {
+                suggestions
+            }
+            _ => &[],
+        }
+    }
+
     fn new(kind: ErrorKind, cause: Cause) -> Error {
         Error { kind, cause: Box::new(cause) }
     }
@@ -132,7 +142,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&with_builder_names(&self.cause.to_string()))
+        let message = wording::with_methods(&self.cause.to_string());
+        write!(formatter, "{message}{}", wording::clause(self.suggestions()))
     }
 }
 
@@ -146,17 +157,6 @@ impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.cause.inner().and_then(StdError::source)
     }
-}
-
-/// Messages of the loader name fields of `LoadOptions`; these are the builder's methods.
-fn with_builder_names(message: &str) -> String {
-    let names = [
-        ("`n_ctx`", "`context`"),
-        ("`n_batch`", "`batch`"),
-        ("`n_slots`", "`parallel`"),
-        ("`kv`", "`cache_type`"),
-    ];
-    names.iter().fold(message.to_owned(), |message, (field, method)| message.replace(field, method))
 }
 
 impl From<LoadError> for Error {

@@ -47,7 +47,7 @@ pub enum ErrorKind {
     Template,
     /// A session file cannot be used. It is left as it is.
     Session,
-    /// More requests wait than [`ModelBuilder::queue`](crate::ModelBuilder::queue) allows.
+    /// As many requests wait as the queue holds. Try again later.
     QueueFull,
     /// The request was cancelled.
     Cancelled,

@@ -15,6 +15,7 @@ mod saved;
 mod source;
 #[cfg(feature = "stream")]
 mod stream;
+mod wording;
 
 pub use answer::{Answer, Chunk, Finish};
 pub use builder::ModelBuilder;

@@ -1,13 +1,13 @@
-//! Room below the limits of control groups, of both versions.
+//! Memory that the limits of control groups (cgroup v1 and v2) leave to this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How a version of control groups names its files.
+/// Names of the files of a cgroup version.
 struct Names {
     limit: &'static str,
     usage: &'static str,
-    /// What of the usage is pages of files, which leave memory when it is needed: fields of `memory.stat`.
+    /// Fields of `memory.stat` that count page cache, which the kernel reclaims under pressure.
     file_pages: [&'static str; 2],
 }
 
@@ -20,13 +20,14 @@ const FIRST: Names = Names {
 const SECOND: Names =
     Names { limit: "memory.max", usage: "memory.current", file_pages: ["inactive_file", "active_file"] };
 
-/// Bytes that are left below the tightest limit of the groups that a process is in and of all groups around them; `None` where
-/// no group has a limit. `memberships` is the text of `/proc/self/cgroup`, `root` where groups are mounted.
+/// Bytes left under the tightest limit of the process's groups and all their ancestors; `None` where
+/// no group has a limit. `memberships` is the text of `/proc/self/cgroup`, `root` is the mount point
+/// of control groups.
 pub(super) fn room(memberships: &str, root: &Path) -> Option<u64> {
     let rooms = memberships.lines().filter_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let (mount, names) = match controllers {
-            // Beside groups of the first version, those of the second are mounted in a folder of their own.
+            // Where both versions are mounted, version 2 is in the folder `unified`.
             "" if root.join("unified").is_dir() => (root.join("unified"), &SECOND),
             "" => (root.to_owned(), &SECOND),
             some if some.split(',').any(|one| one == "memory") => (root.join("memory"), &FIRST),
@@ -37,8 +38,8 @@ pub(super) fn room(memberships: &str, root: &Path) -> Option<u64> {
     rooms.min()
 }
 
-/// The folders of a group and of those around it, up to the mount. Inside of a container a group may have another path than
-/// the one that is told; the mount is then the container's own.
+/// The folders of a group and its ancestors, up to the mount point. In a container the path may be
+/// the host's, which does not exist; the mount point is then the container's own group.
 fn lineage(mount: &Path, path: &str) -> impl Iterator<Item = PathBuf> {
     let path = PathBuf::from(path.trim_start_matches('/'));
     let ancestors: Vec<PathBuf> = path.ancestors().map(|group| mount.join(group)).collect();
@@ -48,7 +49,7 @@ fn lineage(mount: &Path, path: &str) -> impl Iterator<Item = PathBuf> {
 fn room_of(group: &Path, names: &Names) -> Option<u64> {
     let text = |name: &str| fs::read_to_string(group.join(name)).ok();
     let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
-    // The first version writes its largest number where there is no limit.
+    // Version 1 writes a huge number where there is no limit.
     let limit = number(names.limit).filter(|&limit| limit < 1 << 62)?;
     let pages: u64 = text("memory.stat").map_or(0, |table| {
         let fields = table.lines().filter_map(|line| line.split_once(' '));
