@@ -28,8 +28,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints an error with its causes in one line and returns the exit code. A closed stdout (`minfer list | head -1`) is no
-/// failure.
+/// Prints an error with its causes in one line and returns the exit code. A closed stdout (`minfer
+/// list | head -1`) is no failure.
 pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)

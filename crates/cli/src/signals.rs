@@ -1,5 +1,5 @@
-//! Signals. One ends the process at once, after the progress line is erased, unless a command [listens](Interrupts::listen)
-//! and ends in good order.
+//! Signals. One ends the process at once, after the progress line is erased, unless a command
+//! [listens](Interrupts::listen) and ends in good order.
 //!
 //! On Unix a thread receives them, since the erasing does what a signal handler must not do.
 
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// How long an interrupted command waits for the engine, which looks for cancelled requests between two forward passes.
+/// How long an interrupted command waits for the engine, which looks for cancelled requests between
+/// two forward passes.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// A signal ends the process at once.
@@ -50,7 +51,8 @@ impl Interrupts {
         Some(LAST.load(Ordering::SeqCst)).filter(|signal| *signal != 0).map(exit_code)
     }
 
-    /// Whether the last signal was Ctrl-C, which is then forgotten: the next one is a first one again.
+    /// Whether the last signal was Ctrl-C, which is then forgotten: the next one is a first one
+    /// again.
     pub(crate) fn take_ctrl_c(&mut self) -> bool {
         let taken = LAST.compare_exchange(SIGINT as usize, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if taken {
@@ -60,7 +62,8 @@ impl Interrupts {
         taken
     }
 
-    /// Calls `cancel` once after a signal; returns whether the time to wait for its effect is over. To be polled.
+    /// Calls `cancel` once after a signal; returns whether the time to wait for its effect is over.
+    /// To be polled.
     pub(crate) fn overdue(&mut self, cancel: impl FnOnce()) -> bool {
         match (self.seen, self.code()) {
             (Some(seen), _) => seen.elapsed() >= GRACE,
@@ -82,7 +85,8 @@ pub(crate) fn watch_endings() -> io::Result<()> {
     system::watch_endings()
 }
 
-/// Makes the limit of file sizes (`ulimit -f`) an error of the write, not a signal that ends the process.
+/// Makes the limit of file sizes (`ulimit -f`) an error of the write, not a signal that ends the
+/// process.
 pub(crate) fn let_full_files_be_errors() {
     system::let_full_files_be_errors();
 }
@@ -156,7 +160,8 @@ mod system {
         }
     }
 
-    /// Whether the process was started with a signal ignored; `false` where the system does not say.
+    /// Whether the process was started with a signal ignored; `false` where the system does not
+    /// say.
     fn is_ignored(signal: i32) -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,5 @@
-//! Errors and suggestions of the libraries in the words of the command line: each setting is named by its flag.
+//! Errors and suggestions of the libraries in the words of the command line: each setting is named
+//! by its flag.
 
 use std::error::Error;
 
@@ -90,9 +91,11 @@ fn suggested(suggestions: &[Suggestion], other: Option<&str>) -> String {
 fn load_error(error: &LoadError) -> Option<String> {
     Some(match error {
         LoadError::Memory { refused, suggestions } => {
-            let is_limit = |setting: &Setting| matches!(setting, Setting::MemoryLimit(_) | Setting::AddressLimit(_));
+            let is_limit =
+                |setting: &Setting| matches!(setting, Setting::MemoryLimit(_) | Setting::AddressLimit(_));
             let needs_less = suggestions.iter().flatten().all(is_limit);
-            let smaller_model = (needs_less && matches!(refused, BudgetError::Exceeded { .. })).then_some("a smaller model");
+            let smaller_model =
+                (needs_less && matches!(refused, BudgetError::Exceeded { .. })).then_some("a smaller model");
             format!("not enough memory: {}{}", budget_error(refused), suggested(suggestions, smaller_model))
         }
         LoadError::KvMemory { n_ctx, needed, allowed, suggestions } => format!(
@@ -109,8 +112,7 @@ fn load_error(error: &LoadError) -> Option<String> {
             format!("a context of {asked} positions is asked for, the model has {most}{longer}")
         }
         LoadError::LearnedPositions => {
-            "the positions of this model are learned, so rows cannot be moved to others: --context-shift has no place here"
-                .to_owned()
+            "the positions of this model are learned, so --context-shift is impossible".to_owned()
         }
         LoadError::Model { path, cause } => format!("{path}: {}", model_error(cause)?),
         _ => return None,

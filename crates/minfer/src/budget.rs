@@ -1,4 +1,4 @@
-//! Memory is leased before it is taken: one account for everything that is loaded on a machine.
+//! The memory budget of a machine: every load leases its memory before it allocates.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,20 +15,20 @@ pub enum MemoryUse {
     Weights,
     /// A tokenizer's tables.
     Tokenizer,
-    /// Activations and logits of a forward.
+    /// Activations and logits of a forward pass.
     Workspace,
     /// The KV cache at its full extent.
     Kv,
-    /// Rows that left the KV cache for others and cannot be computed again.
+    /// Rows that were swapped out of the KV cache and cannot be computed again.
     Swapped,
 }
 
 impl MemoryUse {
-    /// Every use: those of a load in the order in which it asks for them, then those of a running engine.
+    /// Every use: those of a load, in the order of its leases, then those of a running engine.
     pub const ALL: [MemoryUse; 5] =
         [MemoryUse::Weights, MemoryUse::Tokenizer, MemoryUse::Workspace, MemoryUse::Kv, MemoryUse::Swapped];
 
-    /// In a sentence.
+    /// The name in a sentence.
     pub const fn name(self) -> &'static str {
         match self {
             MemoryUse::Weights => "the weights",
@@ -50,7 +50,7 @@ impl fmt::Display for MemoryUse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HeldMemory {
     bytes: [u64; MemoryUse::ALL.len()],
-    /// Of all, those whose memory the system has not yet been asked for, or not for all of it.
+    /// Bytes that are leased and not yet allocated.
     promised: u64,
 }
 
@@ -60,7 +60,7 @@ impl HeldMemory {
         self.bytes[what as usize]
     }
 
-    /// Of all, those whose memory the system has not yet been asked for, or not for all of it.
+    /// Bytes that are leased and not yet allocated.
     pub(crate) fn promised(&self) -> u64 {
         self.promised
     }
@@ -71,32 +71,32 @@ impl HeldMemory {
     }
 }
 
-/// Which number a request would pass.
+/// The bound that a lease would exceed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryBound {
-    /// The limit that the machine was started with.
+    /// [`MachineOptions::memory_limit`](crate::MachineOptions::memory_limit).
     Limit,
     /// What the operating system says is free.
     Free,
-    /// What the process's limit of addresses leaves.
+    /// The process's limit of addresses (`ulimit -v`).
     Addresses(AddressLimit),
 }
 
-/// Why memory was not leased. Nothing has changed then.
+/// Why memory was not leased. No lease was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
-    /// More than there is.
+    /// The lease would exceed a bound.
     #[error("{what} would take {}; {}", counted(*needed, "byte"), bound_text(*bound, *held, *most))]
     Exceeded {
         /// What the memory was for.
         what: MemoryUse,
         /// Bytes asked for.
         needed: u64,
-        /// Bytes that are held: by other models, and by earlier uses of the same request.
+        /// Bytes that are held by other leases, those of the same load included.
         held: u64,
         /// Bytes that all together may hold.
         most: u64,
-        /// Whose number that is.
+        /// The bound.
         bound: MemoryBound,
     },
     /// There is no limit, and the operating system does not tell what is free.
@@ -121,13 +121,13 @@ fn bound_text(bound: MemoryBound, held: u64, most: u64) -> String {
     }
 }
 
-/// How a budget learns what is free.
+/// Queries the free memory.
 type FreeMemory = dyn Fn() -> Result<u64, MemoryError> + Send + Sync;
 
-/// How a budget learns of a limit of addresses.
+/// Queries the limit of addresses.
 type Addresses = fn() -> Option<AddressLimit>;
 
-/// The account of a machine's memory, shared by everything that is loaded on it.
+/// The memory budget of a machine, shared by everything that is loaded on it.
 pub struct MemoryBudget {
     limit: Option<u64>,
     free: Box<FreeMemory>,
@@ -157,12 +157,12 @@ impl MemoryBudget {
         Arc::new(MemoryBudget { limit, free: Box::new(free), addresses, held: Mutex::default() })
     }
 
-    /// The limit that it was made with.
+    /// The limit of [`new`](Self::new).
     pub fn limit(&self) -> Option<u64> {
         self.limit
     }
 
-    /// What leases hold.
+    /// Bytes of all leases.
     pub fn held(&self) -> HeldMemory {
         *self.lock()
     }
@@ -175,7 +175,7 @@ impl MemoryBudget {
         Ok(self.tightest()?.0)
     }
 
-    /// Bytes that can be leased now, and whose number that is.
+    /// Bytes that can be leased now, and their bound.
     ///
     /// # Errors
     /// As [`room`](Self::room).
@@ -190,10 +190,10 @@ impl MemoryBudget {
         Ok(bounds.map(|bound| (bound.most.saturating_sub(bound.held), bound.bound)).collect())
     }
 
-    /// Leases all of these or none.
+    /// Leases all of these, or none.
     ///
     /// # Errors
-    /// The first that does not fit beside those before it and all other leases.
+    /// The first use that does not fit beside the others.
     pub fn lease(self: &Arc<Self>, wanted: &[(MemoryUse, u64)]) -> Result<Vec<MemoryLease>, BudgetError> {
         let mut held = self.lock();
         let bounds = self.bounds(&held)?;
@@ -215,8 +215,8 @@ impl MemoryBudget {
         Ok(wanted.iter().map(lease).collect())
     }
 
-    /// The limit and what is free, each with what counts against it. Memory that was taken is no longer free, so only
-    /// promises count against that.
+    /// Every bound with the bytes that count against it. Allocated memory is no longer free, so
+    /// against the free memory only promised bytes count.
     fn bounds(&self, held: &HeldMemory) -> Result<[Option<Bound>; 3], MemoryError> {
         let limit = self.limit.map(|most| Bound { most, held: held.total(), bound: MemoryBound::Limit });
         let free = match (self.free)() {
@@ -234,7 +234,7 @@ impl MemoryBudget {
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldMemory> {
-        // Counts are changed in one go, so a panic of another holder leaves them valid.
+        // Counts change in one step, so they are valid after a panic of another holder.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -249,7 +249,7 @@ impl fmt::Debug for MemoryBudget {
     }
 }
 
-/// A number that leases must not pass.
+/// A bound of all leases.
 #[derive(Debug, Clone, Copy)]
 struct Bound {
     most: u64,
@@ -257,7 +257,7 @@ struct Bound {
     bound: MemoryBound,
 }
 
-/// Memory that is accounted for until this is dropped. It outlives the memory.
+/// A part of the budget, given back on drop. Its owner drops the memory first.
 #[derive(Debug)]
 pub struct MemoryLease {
     budget: Arc<MemoryBudget>,
@@ -267,24 +267,24 @@ pub struct MemoryLease {
 }
 
 impl MemoryLease {
-    /// What it is for.
+    /// What the memory is for.
     pub fn what(&self) -> MemoryUse {
         self.what
     }
 
-    /// Its bytes.
+    /// Bytes of the lease.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The memory was taken, `bytes` of it: the system no longer counts it as free. A lease whose memory is taken bit by bit
-    /// stays a promise.
+    /// Records that `bytes` were allocated, which the system no longer counts as free. Memory that
+    /// is allocated bit by bit stays promised.
     ///
     /// # Errors
-    /// It is more than was leased, and does not fit.
+    /// More bytes than were leased, and the rest does not fit.
     pub fn taken(&mut self, bytes: u64) -> Result<(), BudgetError> {
         if let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) {
-            // Its count is added to this lease's, so its own must not go with it.
+            // This lease takes over their bytes, so they must not be given back.
             let leases = self.budget.lease(&[(self.what, more)])?;
             leases.into_iter().for_each(std::mem::forget);
             self.bytes = bytes;

@@ -16,7 +16,7 @@ pub enum LoadError {
     /// The file is not a model file that can be read.
     #[error(transparent)]
     File(#[from] GgufError),
-    /// The file's contents are no model that this build runs.
+    /// This build cannot run the file as a model.
     #[error("{}{cause}", place(path, cause))]
     Model {
         /// The file.
@@ -72,28 +72,26 @@ pub enum LoadError {
     ContextTooLong {
         /// What was asked for.
         asked: u32,
-        /// The model's own, as far as settings stretch it.
+        /// The model's context length, times the factor of rope settings.
         most: u32,
         /// What makes it longer.
         stretch: Stretch,
     },
-    /// A setting of zero where at least one is needed.
+    /// A setting that must not be zero.
     #[error("`{0}` must be at least 1")]
     Zero(&'static str),
-    /// A context shift of rows that know their absolute place.
-    #[error(
-        "the positions of this model are learned, so rows cannot be moved to others: `context_shift` has no place here"
-    )]
+    /// A context shift of a model with learned positions.
+    #[error("the positions of this model are learned, so a context shift is impossible (`context_shift`)")]
     LearnedPositions,
-    /// What is asked for does not fit into memory. Nothing was taken.
+    /// The model does not fit into memory. Nothing was allocated.
     #[error("not enough memory: {refused}")]
     Memory {
-        /// Which part, and the numbers.
+        /// The part that does not fit, and the numbers.
         refused: BudgetError,
         /// Settings that suffice, each entry by itself.
         suggestions: Vec<Suggestion>,
     },
-    /// The KV cache of one sequence is larger than it may be. Nothing was taken.
+    /// The KV cache of one sequence is larger than `kv_memory`. Nothing was allocated.
     #[error(
         "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}",
         counted(*n_ctx, "position").with("takes", "take"),
@@ -117,15 +115,15 @@ pub enum LoadError {
     Threads {
         /// How many were asked for.
         threads: usize,
-        /// What it said.
+        /// Its error.
         cause: io::Error,
     },
-    /// The graphs could not be made ready.
+    /// The graphs could not be compiled.
     #[error(transparent)]
     Executor(#[from] ExecutorError),
 }
 
-/// The file in front of a cause that does not name one itself.
+/// The file name, in front of a cause that does not name a file.
 fn place(path: &str, cause: &ModelError) -> String {
     match cause {
         ModelError::File(error) if error.path().is_some() => String::new(),

@@ -104,7 +104,8 @@ fn several_settings(asked: &Asked<'_>) -> Option<Suggestion> {
     })
 }
 
-/// The most positions, in whole blocks and fewer than were asked for, with which the options are good.
+/// The most positions, in whole blocks and fewer than were asked for, with which the options are
+/// good.
 fn longest_context(asked: &Asked<'_>, is_good: impl Fn(&LoadOptions) -> bool) -> Option<u32> {
     let ContextLength::Fixed(n_ctx) = asked.options.n_ctx else { return None };
     let block = asked.options.kv.block_tokens;

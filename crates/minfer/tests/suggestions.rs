@@ -1,4 +1,5 @@
-//! Every suggestion of an error about memory suffices, and a suggested limit is the smallest that does.
+//! Every suggestion of an error about memory suffices, and a suggested limit is the smallest that
+//! does.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
-//! Flags that have no effect without another one, or beside it. One that was typed is an error; sampling flags, which people
-//! pass by habit, only give a note. A variable without effect is ignored.
+//! Flags that have no effect without another one, or beside it. One that was typed is an error;
+//! sampling flags, which people pass by habit, only give a note. A variable without effect is
+//! ignored.
 
 use clap::ArgMatches;
 use minfer::engine::Stage;

@@ -52,7 +52,8 @@ fn is_unknown(word: &OsStr) -> bool {
     matches!(error.as_ref().and_then(|error| error.downcast_ref()), Some(HubError::UnknownModel { .. }))
 }
 
-/// The command that a word was meant for: one letter in three may be wrong, missing, too many or swapped.
+/// The command that a word was meant for: one letter in three may be wrong, missing, too many or
+/// swapped.
 fn near<'d>(definition: &'d clap::Command, word: &str) -> Option<&'d str> {
     let word = word.to_lowercase();
     let names = definition.get_subcommands().map(clap::Command::get_name).filter(|name| name.len() > 2);

@@ -32,7 +32,8 @@ pub(crate) struct PerplexityArgs {
     pub(crate) model: OsString,
     /// The text.
     pub(crate) file: PathBuf,
-    /// Tokens of a window; its second half is scored. It starts with the model's BOS token if there is one.
+    /// Tokens of a window; its second half is scored. It starts with the model's BOS token if there
+    /// is one.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(3..=values::MOST_TOKENS))]
     pub(crate) window: u32,
     /// Print JSON.

@@ -24,10 +24,12 @@ pub(crate) struct TokenizerArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
+    /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be
+    /// repeated.
     #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
     pub(crate) override_kv: Vec<MetadataOverride>,
-    /// Rope scaling beyond the trained context; linear and yarn need a factor, the file's or --rope-scale.
+    /// Rope scaling beyond the trained context; linear and yarn need a factor, the file's or
+    /// --rope-scale.
     #[arg(long, value_name = "METHOD", env = "MINFER_ROPE_SCALING", value_parser = rope_scaling())]
     pub(crate) rope_scaling: Option<RopeScalingKind>,
     /// How many times longer the context becomes.
@@ -139,13 +141,15 @@ pub(crate) struct ContextArgs {
     #[arg(long, value_name = "LAYOUT", default_value = "lane-major", env = "MINFER_KV_LAYOUT",
           value_parser = kv_layout(), help_heading = DEVELOPER)]
     pub(crate) kv_layout: KvLayout,
-    /// Most memory for weights, tokenizer, workspace and KV cache together (800M, 4G); by default what is free.
+    /// Most memory for weights, tokenizer, workspace and KV cache together (800M, 4G); by default
+    /// what is free.
     #[arg(long, value_name = "BYTES", env = "MINFER_MEMORY_LIMIT", value_parser = values::bytes)]
     pub(crate) memory_limit: Option<u64>,
     /// Most memory for the KV cache (200M, 1G); by default that of the whole context.
     #[arg(long, value_name = "BYTES", env = "MINFER_KV_MEMORY", value_parser = values::bytes)]
     pub(crate) kv_memory: Option<u64>,
-    /// Allocation unit of the KV cache (granularity): page, huge (the system's huge page), or bytes (64k).
+    /// Allocation unit of the KV cache (granularity): page, huge (the system's huge page), or bytes
+    /// (64k).
     #[arg(long, value_name = "UNIT", default_value = "page", env = "MINFER_KV_GRANULE", value_parser = values::granule,
           help_heading = DEVELOPER)]
     pub(crate) kv_granule: KvGranule,

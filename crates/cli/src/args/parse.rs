@@ -1,7 +1,7 @@
 //! From words and variables to a command.
 //!
-//! The words are read twice: alone, so that an error is about what was typed, and then with the variables that no typed
-//! flag overrides.
+//! The words are read twice: alone, so that an error is about what was typed, and then with the
+//! variables that no typed flag overrides.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -27,8 +27,8 @@ pub(crate) struct Parsed {
     pub(crate) notes: Vec<String>,
 }
 
-/// The command line as clap knows it. The help does not show values of variables, and a number may be negative, so that
-/// one out of range is an error about its range.
+/// The command line as clap knows it. The help does not show values of variables, and a number may
+/// be negative, so that one out of range is an error about its range.
 pub(crate) fn definition() -> clap::Command {
     each_argument(Cli::command(), &|argument| {
         let takes_values = argument.get_action().takes_values();
@@ -158,7 +158,8 @@ pub(super) fn conflict(definition: &clap::Command, name: &str, text: String) -> 
     command.clone().error(ErrorKind::ArgumentConflict, text)
 }
 
-/// Why the value that a variable has now cannot be used by a command that reads it; `None` where it can.
+/// Why the value that a variable has now cannot be used by a command that reads it; `None` where it
+/// can.
 pub(crate) fn variable_fault(command: &str, variable: &str) -> Option<String> {
     let only_this = |argument: Arg| {
         let is_this = argument.get_env().is_some_and(|name| name == variable);

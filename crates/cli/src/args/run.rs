@@ -54,8 +54,9 @@ pub(crate) struct AnswerArgs {
     /// Variables for the chat template.
     #[arg(long, value_name = "JSON", env = "MINFER_CHAT_TEMPLATE_KWARGS", value_parser = values::template_variables)]
     pub(crate) chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
-    /// Most tokens to generate; 0 = only the prompt (prefill), -1 = up to the end of the context, or without end with
-    /// --context-shift. By default -1; with --context-shift as many as the context has.
+    /// Most tokens to generate; 0 = only the prompt (prefill), -1 = up to the end of the context,
+    /// or without end with --context-shift. By default -1; with --context-shift as many as the
+    /// context has.
     #[arg(
         short = 'n',
         long = "n-predict",
@@ -65,20 +66,23 @@ pub(crate) struct AnswerArgs {
         value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS)
     )]
     pub(crate) n_predict: Option<i64>,
-    /// Stop before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be repeated.
+    /// Stop before this text; \n, \t and \\ in it are a line end, a tab and a backslash; may be
+    /// repeated.
     #[arg(long = "stop", value_name = "TEXT", env = "MINFER_STOP", value_parser = stop())]
     pub(crate) stop: Vec<String>,
     /// Never choose an end-of-generation token.
     #[arg(long, env = "MINFER_IGNORE_EOS", value_parser = BoolishValueParser::new())]
     pub(crate) ignore_eos: bool,
-    /// Session file: loaded if it exists, saved at the end. `chat` goes on with its conversation, `run` reuses the KV rows
-    /// of the tokens that its prompt begins with.
+    /// Session file: loaded if it exists, saved at the end. `chat` goes on with its conversation,
+    /// `run` reuses the KV rows of the tokens that its prompt begins with.
     #[arg(long, value_name = "FILE", env = "MINFER_SESSION")]
     pub(crate) session: Option<PathBuf>,
-    /// Forget the oldest part of the conversation when the context is full, instead of ending there.
+    /// Forget the oldest part of the conversation when the context is full, instead of ending
+    /// there.
     #[arg(long, env = "MINFER_CONTEXT_SHIFT", value_parser = BoolishValueParser::new())]
     pub(crate) context_shift: bool,
-    /// Tokens at the beginning that a context shift never forgets; -1 = the system message; needs --context-shift.
+    /// Tokens at the beginning that a context shift never forgets; -1 = the system message; needs
+    /// --context-shift.
     #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
           value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
     pub(crate) keep: i64,

@@ -65,7 +65,8 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_name = "ID=BIAS", env = "MINFER_LOGIT_BIAS", value_delimiter = ',',
           value_parser = values::bias)]
     logit_bias: Vec<(u32, f32)>,
-    /// Sampling stages in order, with semicolons between them; flags of a stage that is left out have no effect.
+    /// Sampling stages in order, with semicolons between them; flags of a stage that is left out
+    /// have no effect.
     #[arg(
         long,
         value_name = "LIST",

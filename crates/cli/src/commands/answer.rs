@@ -25,7 +25,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Reads events until the request ends or `leave` returns true; with `show` the text is written to stdout as it comes.
+    /// Reads events until the request ends or `leave` returns true; with `show` the text is written
+    /// to stdout as it comes.
     ///
     /// # Errors
     /// The engine failed, or the text could not be written.

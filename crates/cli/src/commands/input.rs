@@ -44,7 +44,8 @@ pub(super) fn utf8(bytes: &[u8]) -> Result<&str> {
         .map_err(|error| anyhow!("not UTF-8 text: byte {} does not fit", error.valid_up_to()))
 }
 
-/// A prompt: the text without a byte-order mark and without the line end that editors and `echo` add, as in llama.cpp.
+/// A prompt: the text without a byte-order mark and without the line end that editors and `echo`
+/// add, as in llama.cpp.
 pub(super) fn prompt(text: &str) -> &str {
     let text = without_mark(text);
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)

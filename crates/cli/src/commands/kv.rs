@@ -68,7 +68,8 @@ fn groups(spec: &KvSpec) -> Value {
     groups
 }
 
-/// What a sequence of one token and one of the whole context commit, in blocks and in contiguous buffers.
+/// What a sequence of one token and one of the whole context commit, in blocks and in contiguous
+/// buffers.
 fn compared(spec: &KvSpec, block_tokens: u32, granule: u64, n_ctx: u32) -> Vec<Value> {
     let arrangements = [
         ("blocks", Some(block_tokens), KvArrangement::Blocks(block_tokens)),
@@ -109,6 +110,14 @@ fn table(out: &mut dyn Write, name: &str, report: &Value) -> Result<()> {
         output::bytes(number("reserved_bytes")),
         output::bytes(number("granule"))
     )?;
+    if let Some(own) = rows(&report["compared"]).find(|row| row["granule"] == report["granule"]) {
+        let commits = |index: usize| {
+            let number = |key: &str| own["at"][index][key].as_u64().unwrap_or_default();
+            format!("{} ({})", output::bytes(number("bytes")), counted(number("granules"), "granule"))
+        };
+        let all = counted(number("n_ctx"), "position");
+        writeln!(out, "commits     {} for 1 position, {} for {all}", commits(0), commits(1))?;
+    }
     for (index, group) in rows(&report["groups"]).enumerate() {
         writeln!(out, "group {index:<5} {}", group_line(group))?;
     }

@@ -1,7 +1,7 @@
 //! JSON Lines: answers each line of stdin in order, on all processors and in bounded memory.
 //!
-//! stdin is read in blocks of whole lines, whatever is there. Stdout is flushed after each block, so that a program that needs
-//! an answer before it writes its next line gets one.
+//! stdin is read in blocks of whole lines, whatever is there. Stdout is flushed after each block,
+//! so that a program that needs an answer before it writes its next line gets one.
 
 use std::io::{Read, Write};
 use std::thread::{Builder, scope};
@@ -16,7 +16,8 @@ const MOST_LINE_BYTES: usize = 16 << 20;
 /// The most bytes that are read at once; more than a pipe holds.
 const READ_BYTES: usize = 256 << 10;
 
-/// Writes the answer to each line of stdin that is not blank, in order. `answer` appends one, with its line end.
+/// Writes the answer to each line of stdin that is not blank, in order. `answer` appends one, with
+/// its line end.
 ///
 /// # Errors
 /// The first failure, after the answers to the lines before it.
@@ -82,8 +83,8 @@ fn answer_part(lines: &[&[u8]], answer: &impl Fn(&str, &mut String) -> Result<()
     (text, None)
 }
 
-/// The whole lines that are there, at least one; the last one may lack its line end. Empty at the end of the input. What
-/// follows the last line end stays in `rest`.
+/// The whole lines that are there, at least one; the last one may lack its line end. Empty at the
+/// end of the input. What follows the last line end stays in `rest`.
 fn next_block(input: &mut impl Read, rest: &mut Vec<u8>) -> Result<Vec<u8>> {
     loop {
         let seen = rest.len();

@@ -46,7 +46,8 @@ fn options(args: &LogprobsArgs, ids: usize) -> Result<LoadOptions> {
     Ok(options)
 }
 
-/// Writes numbers in the shortest form that reads back to the same `f32`, so equal bits are equal text.
+/// Writes numbers in the shortest form that reads back to the same `f32`, so equal bits are equal
+/// text.
 fn write_row(out: &mut dyn Write, row: &PromptRow) -> std::io::Result<()> {
     let next = row.next_logprob.map_or("null".to_owned(), number);
     write!(out, "{{\"pos\":{},\"token\":{},\"next_logprob\":{next},\"top\":[", row.position, row.token)?;

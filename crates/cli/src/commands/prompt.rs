@@ -39,6 +39,17 @@ pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)>
     Ok((machine, loaded))
 }
 
+/// The model and what runs it, in one line.
+pub(super) fn introduction(machine: &Machine, loaded: &Loaded) -> String {
+    format!(
+        "{}: {}, {}, {}",
+        loaded.model.name,
+        counted(loaded.n_ctx, "position"),
+        counted(machine.threads(), "thread"),
+        machine.isa()
+    )
+}
+
 /// Notes variables that the chat template does not mention.
 fn note_unknown_variables(args: &AnswerArgs, loaded: &Loaded) {
     let Some(source) = loaded.template.as_ref().map(ChatTemplate::source) else { return };
@@ -61,7 +72,8 @@ pub(super) fn check_template(loaded: &Loaded) -> Result<()> {
     }
 }
 
-/// A value with Jinja markup is the template itself; otherwise it is a file if there is one, else a name.
+/// A value with Jinja markup is the template itself; otherwise it is a file if there is one, else a
+/// name.
 fn template_choice(given: &str) -> Result<TemplateChoice> {
     if given.contains("{{") || given.contains("{%") {
         return Ok(TemplateChoice::Source(given.to_owned()));
@@ -124,8 +136,8 @@ pub(super) fn keep(args: &AnswerArgs, own: impl FnOnce() -> u32) -> u32 {
     u32::try_from(args.keep).unwrap_or_else(|_| own())
 }
 
-/// The number of first tokens that are the system message and its markup, or without one the tokens that begin every
-/// text.
+/// The number of first tokens that are the system message and its markup, or without one the tokens
+/// that begin every text.
 pub(super) fn system_tokens(
     args: &AnswerArgs,
     tokenizer: &Tokenizer,
@@ -152,7 +164,8 @@ pub(super) fn beginning(tokenizer: &Tokenizer) -> u32 {
     none.map_or(0, |ids| ids.len() as u32)
 }
 
-/// Fails before tokenization where a text cannot fit the context. Templates may trim white space at its ends.
+/// Fails before tokenization where a text cannot fit the context. Templates may trim white space at
+/// its ends.
 pub(super) fn check_length(tokenizer: &Tokenizer, context: &Longer, what: &str, text: &str) -> Result<()> {
     let (fewest, bytes) = (tokenizer.fewest_ids(text.trim().len()), text.len());
     if fewest > context.n_ctx as usize {

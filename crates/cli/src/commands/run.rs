@@ -4,10 +4,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use minfer::Loaded;
 use minfer::engine::{Engine, Request, RequestId, SessionId};
-use minfer::tensor::counted;
 use minfer::text::{EncodeOptions, Message};
-use minfer::{Loaded, Machine};
 use serde_json::json;
 
 use super::answer::{self, Answer};
@@ -28,7 +27,9 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let stats = RunStats::new(&machine, &loaded);
     let longer = Longer::of(&loaded, &args.answer);
     let (ids, keep) = ids(args, &loaded, &longer, &text)?;
-    introduce(args, &machine, &loaded);
+    if output::stderr_is_terminal() && !args.json {
+        output::note(&prompt::introduction(&machine, &loaded));
+    }
     let engine = loaded.into_engine()?;
     let session = file.as_mut().map(|file| open_session(&engine, file)).transpose()?;
     let request = Request { session, ..prompt::request(&args.answer, ids, keep) };
@@ -102,7 +103,8 @@ fn text(args: &RunArgs) -> Result<String> {
     Ok(text)
 }
 
-/// The ids of the prompt, through the chat template or with `--raw` without it, and the number that a context shift keeps.
+/// The ids of the prompt, through the chat template or with `--raw` without it, and the number that
+/// a context shift keeps.
 fn ids(args: &RunArgs, loaded: &Loaded, longer: &Longer, text: &str) -> Result<(Vec<u32>, u32)> {
     let answer = &args.answer;
     prompt::check_length(&loaded.tokenizer, longer, "prompt", text)?;
@@ -137,18 +139,6 @@ fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {
          gives it one)",
     );
     Ok(())
-}
-
-fn introduce(args: &RunArgs, machine: &Machine, loaded: &Loaded) {
-    if output::stderr_is_terminal() && !args.json {
-        output::note(&format!(
-            "{}: {}, {}, {}",
-            loaded.model.name,
-            counted(loaded.n_ctx, "position"),
-            counted(machine.threads(), "thread"),
-            machine.isa()
-        ));
-    }
 }
 
 fn finish(args: &RunArgs, engine: &Engine, stats: &RunStats, answer: &Answer) -> Result<()> {

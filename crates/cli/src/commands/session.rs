@@ -65,7 +65,8 @@ impl SessionFile {
         self.seen.as_ref().map(|_| open(engine, self.flag, &self.path)).transpose()
     }
 
-    /// Saves a conversation; returns the file's length. A file that another process has changed is not overwritten.
+    /// Saves a conversation; returns the file's length. A file that another process has changed is
+    /// not overwritten.
     pub(super) fn save(
         &mut self,
         engine: &Engine,
@@ -161,7 +162,8 @@ fn identity(_metadata: &Metadata) -> (u64, u64) {
     (0, 0)
 }
 
-/// Locks the folder of `path` against other processes that save into it. Saving goes on where that fails.
+/// Locks the folder of `path` against other processes that save into it. Saving goes on where that
+/// fails.
 fn lock_folder(path: &Path) -> Option<File> {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

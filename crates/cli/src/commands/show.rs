@@ -193,7 +193,8 @@ impl Serialize for Written<'_> {
             Value::Bool(value) => serializer.serialize_bool(*value),
             Value::String(bytes) => serializer.serialize_str(&String::from_utf8_lossy(bytes)),
             Value::Array(array) => serializer.collect_seq(array.iter().map(Written)),
-            // By way of text, so that the number is as short as the f32 allows; one that is not finite is null.
+            // By way of text, so that the number is as short as the f32 allows; one that is not
+            // finite is null.
             Value::F32(value) => value.to_string().parse::<f64>().ok().serialize(serializer),
             number => match (number.as_integer(), number.as_float()) {
                 (Some(integer), _) => match i64::try_from(integer) {

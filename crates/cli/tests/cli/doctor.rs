@@ -152,7 +152,8 @@ fn the_geometry_of_a_cache() {
     for row in formats.iter().filter(|row| ["q8_0", "q4_0"].contains(&row["kv_format"].as_str().unwrap())) {
         has(row["error"].as_str().unwrap(), &["blocks of 32 dims", "a K head of 16 dims"]);
     }
-    // At one position: a block of 64 or 16 positions, a granule for each of 8 buffers, or for each of 16 heads in them.
+    // At one position: a block of 64 or 16 positions, a granule for each of 8 buffers, or for each
+    // of 16 heads in them.
     let granule = f16["granule"].as_u64().unwrap();
     let granules = |of: u64| -> Vec<[u64; 2]> {
         let compared = f16["compared"].as_array().unwrap().iter().filter(|row| row["granule"] == of);

@@ -12,9 +12,11 @@ use minfer_testkit::synthetic::Family;
 
 use crate::place::{Place, Run};
 
-/// A context far longer than the tiny models' own, so that one forward can take as long as a test needs.
+/// A context far longer than the tiny models' own, so that one forward can take as long as a test
+/// needs.
 const STRETCH: [&str; 6] = ["-c", "65536", "--rope-scaling", "linear", "--rope-scale", "128"];
-/// Far less than what the interrupted work takes, far more than an end at once takes on a busy machine.
+/// Far less than what the interrupted work takes, far more than an end at once takes on a busy
+/// machine.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A program that ends with the test at the latest.
@@ -107,7 +109,8 @@ fn a_long_forward_is_not_waited_for() {
     }
 }
 
-/// With -n -1 a context shift has no bound: far more comes than a context of tokens, and would go on.
+/// With -n -1 a context shift has no bound: far more comes than a context of tokens, and would go
+/// on.
 #[test]
 fn an_answer_without_end_is_interrupted() {
     let place = Place::with(Family::Llama);
@@ -134,8 +137,8 @@ fn of_two_signals_the_last_one_counts() {
 const SESSION: [&str; 10] =
     ["run", "tiny.gguf", "the", "--raw", "--temp", "0", "--ignore-eos", "--session", "a.session", "-c"];
 
-/// What was answered until then is in the file: the next run computes only the end of its prompt, and answers as if it had
-/// computed everything.
+/// What was answered until then is in the file: the next run computes only the end of its prompt,
+/// and answers as if it had computed everything.
 #[test]
 fn an_interrupted_answer_is_saved() {
     let place = Place::with(Family::Llama);

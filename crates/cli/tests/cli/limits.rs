@@ -11,7 +11,8 @@ use crate::place::{Place, has};
 /// Someone whom the limit of processes holds, unlike root.
 const NOBODY: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
-/// A folder with a model and the binary that any user can run there; and what runs a line of `sh` as one whom limits hold.
+/// A folder with a model and the binary that any user can run there; and what runs a line of `sh`
+/// as one whom limits hold.
 fn anyones() -> (Place, &'static str) {
     let place = Place::with(Family::Llama);
     fs::copy(env!("CARGO_BIN_EXE_minfer"), place.path("minfer")).expect("copied");

@@ -1,4 +1,5 @@
-//! The binary as a user meets it: every test runs it in a folder of its own, with no variable of the caller's.
+//! The binary as a user meets it: every test runs it in a folder of its own, with no variable of
+//! the caller's.
 
 mod bad_files;
 mod bench;

@@ -44,7 +44,8 @@ fn each_part_that_does_not_fit_has_its_own_message() {
         "not enough memory for the KV cache: 512 positions take 262144 bytes, --kv-memory allows 204800; try \
          --kv-memory 262144 or --n-ctx (-c) 384"
     );
-    // Less than one block: what works is named, with the context that it allows where another was asked for.
+    // Less than one block: what works is named, with the context that it allows where another was
+    // asked for.
     let small = |flags: &[&str]| place.minfer(&[&RUN[..], &["--kv-memory", "20k"], flags].concat());
     has(
         &small(&[]).failure(),
@@ -79,7 +80,8 @@ fn a_coarse_cache_is_warned_of_and_one_that_cannot_store_the_heads_is_refused() 
     }
 }
 
-/// In a process that may have 1.5 GiB of addresses, a cache of 1 GiB is refused by the account before anything is reserved.
+/// In a process that may have 1.5 GiB of addresses, a cache of 1 GiB is refused by the account
+/// before anything is reserved.
 #[cfg(target_os = "linux")]
 #[test]
 fn what_the_account_refuses_is_not_asked_of_the_system() {
@@ -102,7 +104,8 @@ fn what_the_account_refuses_is_not_asked_of_the_system() {
     );
 }
 
-/// Whatever the limit of addresses is: an answer, or one line that says what is missing and what limit is enough.
+/// Whatever the limit of addresses is: an answer, or one line that says what is missing and what
+/// limit is enough.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_limit_of_addresses_is_a_limit_of_memory() {

@@ -13,7 +13,8 @@ fn a_text_is_scored_window_by_window() {
     let (perplexity, nll) = (report["perplexity"].as_f64().unwrap(), report["nll"].as_f64().unwrap());
     assert!((perplexity.ln() - nll).abs() < 1e-9 && perplexity > 1.0);
     let windows = report["windows"].as_u64().unwrap();
-    // Tokens 17 to 32 of a window are scored but for the first of them, which position 16 does not predict yet.
+    // Tokens 17 to 32 of a window are scored but for the first of them, which position 16 does not
+    // predict yet.
     assert_eq!(report["tokens"], windows * 15);
     has(&place.minfer(&words).stdout(), &[&format!("perplexity {perplexity:.4}")]);
     has(&place.minfer(&words).env("MINFER_THREADS", "1").stdout(), &[&format!("{perplexity:.4}")]);
@@ -22,7 +23,8 @@ fn a_text_is_scored_window_by_window() {
 /// The first special token after 256 bytes and 10 merges.
 const BOS: u64 = 266;
 
-/// Every window starts with the first token of a model that has one, and the positions from its middle on are scored.
+/// Every window starts with the first token of a model that has one, and the positions from its
+/// middle on are scored.
 #[test]
 fn windows_start_as_sequences_do() {
     for adds_bos in [false, true] {

@@ -37,7 +37,8 @@ impl Place {
         std::fs::write(self.path(name), bytes).expect("written");
     }
 
-    /// A command line of `minfer`, in this folder, with an empty cache of models and none of the caller's variables.
+    /// A command line of `minfer`, in this folder, with an empty cache of models and none of the
+    /// caller's variables.
     pub(crate) fn minfer(&self, arguments: &[&str]) -> Run {
         let mut run = self.program(env!("CARGO_BIN_EXE_minfer"));
         run.command.args(arguments);
@@ -60,8 +61,9 @@ impl Place {
     }
 }
 
-/// Sees to it that programs end on the signals that this process was told to ignore, as one in the background of a shell or
-/// under `nohup` is. A program inherits what its parent ignores, but not what it handles.
+/// Sees to it that programs end on the signals that this process was told to ignore, as one in the
+/// background of a shell or under `nohup` is. A program inherits what its parent ignores, but not
+/// what it handles.
 #[cfg(target_os = "linux")]
 fn restore_signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -142,7 +144,8 @@ impl Run {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// Runs it; it must end with exit code 1, nothing on stdout and one line on stderr, which is given.
+    /// Runs it; it must end with exit code 1, nothing on stdout and one line on stderr, which is
+    /// given.
     pub(crate) fn failure(self) -> String {
         let output = self.output();
         let (stdout, stderr) = texts(&output);
@@ -153,7 +156,8 @@ impl Run {
         message.to_owned()
     }
 
-    /// Runs it; it must end with exit code 1, perhaps after some answers. Gives the last line of stderr.
+    /// Runs it; it must end with exit code 1, perhaps after some answers. Gives the last line of
+    /// stderr.
     pub(crate) fn last_error(self) -> String {
         let output = self.output();
         let (_, stderr) = texts(&output);

@@ -1,4 +1,5 @@
-//! Lines that show how far something has come: seldom enough to be read, and gone whatever ends the program.
+//! Lines that show how far something has come: seldom enough to be read, and gone whatever ends the
+//! program.
 #![cfg(target_os = "linux")]
 
 use std::os::unix::fs::PermissionsExt;

@@ -54,7 +54,8 @@ fn a_beginning_that_is_typed_is_not_added_again() {
     assert_eq!(["the", "<|bos|>the", "<|bos|><|bos|>the"].map(tokens), [Some(2), Some(2), Some(3)]);
 }
 
-/// A prompt has the same tokens whichever way it comes, with and without the line end that editors add.
+/// A prompt has the same tokens whichever way it comes, with and without the line end that editors
+/// add.
 #[test]
 fn a_last_line_end_and_a_mark_are_no_part_of_a_prompt() {
     let place = Place::with(Family::Llama);
@@ -102,7 +103,8 @@ fn a_models_path_need_not_be_text() {
     has(&run.failure(), &["no such file: none"]);
 }
 
-/// Prompts and templates are read to their end wherever they come from; a model is not, and says so without waiting.
+/// Prompts and templates are read to their end wherever they come from; a model is not, and says so
+/// without waiting.
 #[cfg(target_os = "linux")]
 #[test]
 fn texts_come_through_pipes_and_models_do_not() {
@@ -134,7 +136,8 @@ fn facts_say_what_a_context_shift_forgot() {
         facts["removed_tokens"].as_u64().expect("a number")
     };
     assert_eq!(removed("4"), 0);
-    // The prompt and all of the answer but its last token have had rows, of which at most 16 are left.
+    // The prompt and all of the answer but its last token have had rows, of which at most 16 are
+    // left.
     let forgotten = removed("40");
     assert!((1 + 39 - 16..40).contains(&forgotten), "{forgotten}");
 }

@@ -171,7 +171,8 @@ fn saving_to_its_own_file_is_no_change_by_another() {
     assert!(!place.path("a.session.2").exists());
 }
 
-/// A limit of file sizes fails the write and nothing else: one line, the old file, nothing beside it.
+/// A limit of file sizes fails the write and nothing else: one line, the old file, nothing beside
+/// it.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_may_not_grow_keeps_what_it_had() {

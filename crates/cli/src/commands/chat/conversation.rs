@@ -38,7 +38,8 @@ pub(super) struct Conversation<'a> {
     longer: Longer,
     /// Answers sampled so far, with those that /regen replaced. Each adds one to the seed.
     draws: u64,
-    /// Answers that were left out with the oldest messages when the conversation outgrew the context.
+    /// Answers that were left out with the oldest messages when the conversation outgrew the
+    /// context.
     left_out: u64,
 }
 
@@ -112,7 +113,8 @@ impl<'a> Conversation<'a> {
     fn answer(&mut self, is_terminal: bool, interrupts: &mut Interrupts) -> Result<Turn> {
         let answer = loop {
             match self.try_answer(is_terminal, interrupts) {
-                // A template may print old messages differently, so that the rows after a shift do not match.
+                // A template may print old messages differently, so that the rows after a shift do
+                // not match.
                 Err(error) if self.args.context_shift && exceeds_context(&error) => {
                     if !self.forget_oldest() {
                         return Err(self.longer.explain(error));
@@ -141,7 +143,8 @@ impl<'a> Conversation<'a> {
         let request = prompt::request(self.args, ids, keep);
         let seed = request.seed.map(|seed| seed.wrapping_add(self.draws));
         let (id, events) = self.engine.submit(Request { seed, session: Some(self.session), ..request })?;
-        // A terminal goes on after the answer, and a session file needs its rows, so both wait for the engine.
+        // A terminal goes on after the answer, and a session file needs its rows, so both wait for
+        // the engine.
         let mut patient = is_terminal || self.file.is_some();
         let answer = Answer::read(&events, true, || {
             let overdue = interrupts.overdue(|| self.engine.cancel(id));
@@ -240,8 +243,8 @@ impl<'a> Conversation<'a> {
         json!({"by": "chat", "messages": messages, "draws": self.draws, "left_out": self.left_out})
     }
 
-    /// Replaces this conversation by a saved one. With a session file this one is saved first, and the other file takes its
-    /// place.
+    /// Replaces this conversation by a saved one. With a session file this one is saved first, and
+    /// the other file takes its place.
     pub(super) fn load(&mut self, path: &Path) -> Result<()> {
         if !path.try_exists()? {
             bail!("{}: there is no such file", path.display());

@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use minfer::tensor::counted;
 
 use super::prompt;
 use super::run_stats::RunStats;
@@ -35,13 +34,7 @@ pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let stats = RunStats::new(&machine, &loaded);
     let mut lines = Lines::new()?;
     if lines.is_terminal() {
-        output::note(&format!(
-            "{}: {}, {}, {}; /help lists commands",
-            loaded.model.name,
-            counted(loaded.n_ctx, "position"),
-            counted(machine.threads(), "thread"),
-            machine.isa()
-        ));
+        output::note(&format!("{}; /help lists commands", prompt::introduction(&machine, &loaded)));
     }
     let mut conversation = Conversation::new(answer, loaded, file)?;
     let mut interrupts = Interrupts::listen().map_err(output::no_signals)?;

@@ -30,8 +30,8 @@ impl Terminal {
     }
 }
 
-/// A line that was typed ahead, empty at the end of the input. The editor would read all lines that are there and keep the
-/// first; without it the terminal gives line by line.
+/// A line that was typed ahead, empty at the end of the input. The editor would read all lines that
+/// are there and keep the first; without it the terminal gives line by line.
 #[cfg(unix)]
 pub(super) fn typed_ahead() -> Option<Vec<u8>> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
