@@ -29,11 +29,11 @@
 //! # }
 //! ```
 //!
-//! Dropping the stream cancels the request. [`Model::complete`] goes on with a text, without a
-//! chat template. With the feature `stream`, `stream_async` gives a `futures_core::Stream` for
+//! Dropping the stream cancels the request. [`Model::complete`] continues a text, without a chat
+//! template. With the feature `stream`, `stream_async` gives a `futures_core::Stream` for
 //! any executor.
 //!
-//! # Talk
+//! # Conversations
 //!
 //! A [`Conversation`] keeps its rows in the KV cache: a turn feeds only what is new. It can be
 //! saved to a file and loaded by another process.
@@ -67,12 +67,12 @@
 //!
 //! # Errors
 //!
-//! Everything returns one [`Error`]: a message for people, an [`ErrorKind`] for programs.
+//! All calls return one [`Error`]: a message for people, an [`ErrorKind`] for programs.
 //!
-//! # One answer
+//! # Reproducible answers
 //!
-//! The same model, prompt, options and seed give the same answer, whatever the number of threads,
-//! the instruction set and the other requests that run.
+//! The same model, prompt, options and seed give the same answer. It does not depend on the number
+//! of threads, the instruction set or the other requests that run.
 //!
 //! # Features
 //!
@@ -82,7 +82,7 @@
 //! * `hub`: models by name (`Model::builder("smollm2")`), from the cache folder of the command
 //!   line; `ModelBuilder::pull` downloads what is missing.
 //!
-//! # Below
+//! # Lower-level types
 //!
 //! [`Model`] is built on types that are public too, for programs that need more: a [`Machine`] has
 //! the threads and the memory budget, a [`ModelFile`] is an opened file, [`Loaded`] is a model in

@@ -73,8 +73,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Requests that run at once (4); others wait. Each may need a KV cache of the whole context,
-    /// which is taken bit by bit.
+    /// Requests that run at once (4); others wait. The KV cache is planned for the whole context of
+    /// each, and its memory is taken as tokens come.
     pub fn parallel(mut self, requests: u32) -> Self {
         self.options.n_slots = requests;
         self
@@ -163,8 +163,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Whether a model of the catalogue that is not in the models' folder is downloaded (it is
-    /// not).
+    /// Whether a model of the catalogue that is not in the models' folder is downloaded (default:
+    /// false).
     #[cfg(feature = "hub")]
     pub fn pull(mut self, pull: bool) -> Self {
         self.lookup.pull = pull;

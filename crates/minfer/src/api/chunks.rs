@@ -27,7 +27,7 @@ impl Chunks {
         Chunks { running, events, ended: false }
     }
 
-    /// Waits for the whole answer; of chunks that were read before, it has none.
+    /// Waits for the answer. Chunks that were read before are not part of it.
     ///
     /// # Errors
     /// The generation failed or was cancelled.
@@ -98,7 +98,7 @@ impl std::fmt::Debug for CancelHandle {
     }
 }
 
-/// That both are `Send`, and that what users share between threads is `Sync`.
+/// A compile-time check of what can be sent to other threads and shared between them.
 const _: () = {
     const fn sent<T: Send>() {}
     const fn shared<T: Send + Sync + 'static>() {}

@@ -1,11 +1,11 @@
-//! A request to go on with a text.
+//! A request to continue a text.
 
 use minfer_text::EncodeOptions;
 
 use super::generation::generation_setters;
 use super::{Answer, Chunks, Error, GenerationOptions, Model};
 
-/// A text to go on with, made by [`Model::complete`]. No chat template is used.
+/// A text to continue, made by [`Model::complete`]. No chat template is used.
 ///
 /// ```
 /// # use minfer::{ModelBuilder, ModelFile};
@@ -32,8 +32,8 @@ impl Completion {
         Completion { model, prompt, parse_special: true, options: GenerationOptions::default() }
     }
 
-    /// Whether spellings of special tokens in the text, such as `<|im_end|>`, become those tokens
-    /// (they do). Switch it off for text of others.
+    /// Whether special tokens that the text spells, such as `<|im_end|>`, become those tokens
+    /// (default: true). Switch it off for untrusted text.
     pub fn parse_special(mut self, parse: bool) -> Self {
         self.parse_special = parse;
         self

@@ -1,4 +1,4 @@
-//! Messages with the rows that the engine keeps for them.
+//! Conversations: messages whose rows stay in the KV cache.
 
 use std::iter::FusedIterator;
 use std::path::Path;
@@ -13,9 +13,9 @@ use super::{Answer, CancelHandle, Chunk, Chunks, Error, GenerationOptions, Model
 
 /// A conversation with a model, made by [`Model::conversation`].
 ///
-/// It keeps the messages, and the engine keeps their rows in the KV cache: each turn feeds only
-/// tokens that are new ([`Usage::cached`](crate::Usage) counts the others). Where memory runs out
-/// the rows are computed again. With a seed, each turn has draws of its own.
+/// It keeps the messages, and the engine keeps their rows in the KV cache: each turn feeds only new
+/// tokens ([`Usage::cached`](crate::Usage) counts the others). Rows that had to leave the cache are
+/// computed again. With a seed, each turn has random draws of its own.
 ///
 /// ```
 /// # use minfer::{ModelBuilder, ModelFile};
@@ -264,7 +264,7 @@ pub struct ConversationChunks<'c> {
 }
 
 impl ConversationChunks<'_> {
-    /// Waits for the whole answer; of chunks that were read before, it has none.
+    /// Waits for the answer. Chunks that were read before are not part of it.
     ///
     /// # Errors
     /// The generation failed or was cancelled.

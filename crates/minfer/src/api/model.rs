@@ -49,7 +49,7 @@ impl Model {
         Model::builder(path).load()
     }
 
-    /// Settings for loading a model file. With the feature `hub`, `model` may also be the name of
+    /// Settings for loading a model. With the feature `hub`, `model` may also be the name of
     /// a file in the models' cache folder or of the catalogue, such as `smollm2`.
     pub fn builder(model: impl Into<PathBuf>) -> ModelBuilder {
         ModelBuilder::new(model.into())
@@ -67,19 +67,19 @@ impl Model {
         Chat::new(self.clone())
     }
 
-    /// A request to go on with a text, without a chat template.
+    /// A request to continue a text, without a chat template.
     pub fn complete(&self, prompt: impl Into<String>) -> Completion {
         Completion::new(self.clone(), prompt.into())
     }
 
-    /// A conversation: it keeps messages and their rows in the KV cache, so each turn feeds only
-    /// what is new.
+    /// A conversation: it keeps its messages, and their rows stay in the KV cache, so each turn
+    /// feeds only new tokens.
     pub fn conversation(&self) -> Conversation {
         Conversation::new(self.clone())
     }
 
-    /// Goes on with a conversation that [`Conversation::save`] or `minfer chat` wrote to a file.
-    /// Its rows are loaded, not computed.
+    /// Continues a conversation that [`Conversation::save`] or `minfer chat` wrote to a file. Its
+    /// rows are read from the file, not computed again.
     ///
     /// # Errors
     /// The file is not a sound session file of this model, its chat template and its cache type.

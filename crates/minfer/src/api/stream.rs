@@ -1,5 +1,5 @@
-//! An answer as a `futures_core::Stream`: no runtime, no thread of its own and no polling. The
-//! engine's thread puts chunks into a queue and wakes the task that waits for them.
+//! An answer as a `futures_core::Stream`. It needs no runtime and no thread: the engine's thread
+//! puts chunks into a queue and wakes the task that waits for them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -85,7 +85,7 @@ impl Model {
 }
 
 impl ChunkStream {
-    /// Waits for the whole answer; of chunks that were read before, it has none.
+    /// Waits for the answer. Chunks that were read before are not part of it.
     ///
     /// # Errors
     /// The generation failed or was cancelled.
@@ -165,7 +165,7 @@ impl Conversation {
 }
 
 impl ConversationStream<'_> {
-    /// Waits for the whole answer; of chunks that were read before, it has none.
+    /// Waits for the answer. Chunks that were read before are not part of it.
     ///
     /// # Errors
     /// The generation failed or was cancelled.
