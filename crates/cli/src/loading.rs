@@ -112,7 +112,7 @@ pub(crate) fn machine(context: &ContextArgs) -> Result<Machine> {
     let allowed = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
     if let Some(threads) = context.threads.filter(|threads| *threads as usize > allowed) {
         output::note(&format!(
-            "note: {threads} threads are more than the {} that this process may use, which slows down",
+            "note: {threads} threads are more than the {} that this process may use: this is slower",
             counted(allowed, "processor")
         ));
     }

@@ -108,7 +108,7 @@ pub(super) fn chat_ids(
     })?;
     if ids.is_empty() {
         bail!(
-            "the chat template makes nothing of the conversation; --chat-template gives another, --raw needs none"
+            "the chat template renders the conversation as an empty text; set another one with --chat-template, or use --raw"
         );
     }
     Ok(ids)

@@ -80,7 +80,7 @@ fn open_session(engine: &Engine, file: &mut SessionFile) -> Result<SessionId> {
     match host["by"].as_str() {
         Some("run") => Ok(session),
         _ => bail!(
-            "--session {}: it is a conversation of `minfer chat`, which `run` would spoil",
+            "--session {}: it is a conversation of `minfer chat`, which `run` does not overwrite",
             file.path().display()
         ),
     }
@@ -111,7 +111,7 @@ fn ids(args: &RunArgs, loaded: &Loaded, longer: &Longer, text: &str) -> Result<(
     let Some(template) = loaded.template.as_ref().filter(|_| !args.raw) else {
         if !args.raw {
             prompt::check_template(loaded)?;
-            say_that_there_is_no_template(answer)?;
+            note_missing_template(answer)?;
         }
         let options = EncodeOptions { add_special: true, parse_special: true };
         let ids = loaded.tokenizer.encode(text, options)?;
@@ -126,17 +126,17 @@ fn ids(args: &RunArgs, loaded: &Loaded, longer: &Longer, text: &str) -> Result<(
     Ok((ids, keep))
 }
 
-fn say_that_there_is_no_template(args: &AnswerArgs) -> Result<()> {
+fn note_missing_template(args: &AnswerArgs) -> Result<()> {
     let needs_one = [
         ("--system", args.system.is_some()),
         ("--chat-template-kwargs", args.chat_template_kwargs.is_some()),
     ];
     if let Some((flag, _)) = needs_one.iter().find(|(_, is_given)| *is_given) {
-        bail!("this model has no chat template, so {flag} has no place; use --chat-template or --raw");
+        bail!("this model has no chat template, so {flag} has no effect; use --chat-template or --raw");
     }
     output::note(
-        "this model has no chat template; the prompt is fed as it is (--raw does so without a word, --chat-template NAME \
-         gives it one)",
+        "this model has no chat template; the prompt is used as it is (--raw hides this note, --chat-template NAME sets a \
+         template)",
     );
     Ok(())
 }

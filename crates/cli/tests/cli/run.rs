@@ -249,7 +249,10 @@ fn templates_are_files_or_texts() {
     assert!(tokens(&["--chat-template", "chatml"]) > file);
     place.write("empty.jinja", "\n");
     has(&run(&["--chat-template", "empty.jinja"]).failure(), &["empty.jinja is empty", "--raw"]);
-    has(&run(&["--chat-template", "{{ '' }}"]).failure(), &["makes nothing of the conversation", "--raw"]);
+    has(
+        &run(&["--chat-template", "{{ '' }}"]).failure(),
+        &["renders the conversation as an empty text", "--raw"],
+    );
     has(&run(&["--chat-template", "{% bad"]).failure(), &["--chat-template: ", "syntax error"]);
     has(&run(&["--chat-template", "{{ raise_exception('not so') }}"]).failure(), &["refuses", "not so"]);
     has(&run(&["--system", "x"]).failure(), &["no chat template", "--system"]);

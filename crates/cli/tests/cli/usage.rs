@@ -112,7 +112,7 @@ fn settings_that_a_model_cannot_use_are_failures() {
         &["no such file, and no chat template has the name \"nope\""],
     );
     let variables = ["--chat-template-kwargs", "{\"tail\": \"x\"}"];
-    has(&run(&variables).failure(), &["no chat template, so --chat-template-kwargs has no place"]);
+    has(&run(&variables).failure(), &["no chat template, so --chat-template-kwargs has no effect"]);
     let notes = |template: &str| run(&[&variables[..], &["--chat-template", template]].concat()).both().1;
     assert_eq!(notes("{{ messages[0].content }}{{ tail }}"), "");
     has(&notes("chatml"), &["note: --chat-template-kwargs \"tail\" has no effect"]);
