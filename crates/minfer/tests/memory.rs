@@ -380,6 +380,44 @@ fn whole_models_have_in_memory_what_is_counted() {
     }
 }
 
+/// A group with a window needs blocks for its window, one step and two more, whatever the context
+/// length, and the context is chosen by that.
+#[test]
+fn a_window_group_is_charged_its_window_and_one_step() {
+    let file = file(Family::Gemma3);
+    let options = |n_ctx, n_slots, context_shift| {
+        let mut options = LoadOptions {
+            n_ctx,
+            n_slots,
+            context_shift,
+            n_batch: 128,
+            kv_granule: KvGranule::Page,
+            ..LoadOptions::default()
+        };
+        options.model.rope.scaling = Some(RopeScalingKind::Linear);
+        options.model.rope.scale = Some(16.0);
+        options
+    };
+    for (n_slots, context_shift) in [(1, false), (3, false), (2, true)] {
+        let options = options(ContextLength::Fixed(4096), n_slots, context_shift);
+        let loaded = Loaded::new(&machine(None), &file, &options).expect("it loads");
+        let runner = loaded.into_runner(RunnerOptions::default());
+        let spec = runner.kv_spec();
+        assert!(spec.groups.iter().any(|group| group.window == Some(64)));
+        for (group, &blocks) in spec.groups.iter().zip(&spec.max_blocks) {
+            let held = group.window.map_or(4096 / 64, |window| (window + 128) / 64 + 2);
+            let spare = if context_shift { 2 } else { 0 };
+            assert_eq!(blocks, n_slots * (held + spare));
+        }
+    }
+    let one = footprint(&file, &options(ContextLength::Fixed(2048), 1, false)).kv_bytes;
+    let bounded = |kv_memory| {
+        let options = options(ContextLength::AtMost(4096), 1, false);
+        footprint(&file, &LoadOptions { kv_memory: Some(kv_memory), ..options }).n_ctx
+    };
+    assert_eq!((bounded(one), bounded(one - 1), bounded(u64::MAX)), (2048, 1984, 4096));
+}
+
 /// Rows of shifted sequences that leave the cache are leased first: under a limit that leaves nothing for them they stay where they
 /// are, and every request comes to its end.
 #[test]
