@@ -38,11 +38,14 @@ impl Lookup {
     pub(super) fn find(&self, model: &Path) -> Result<PathBuf, Error> {
         use minfer_hub::{CacheDir, Pip, Resolution};
 
-        // A name is text; a path need not be.
-        let Some(name) = model.to_str() else { return Ok(model.to_owned()) };
+        let is_source = |name: &str| name.contains(':');
+        let name = match model.to_str() {
+            Some(name) if !model.is_file() && (model.components().count() == 1 || is_source(name)) => name,
+            // A path, whether or not there is a file: the loader has the better message.
+            _ => return Ok(model.to_owned()),
+        };
         let cache = match &self.folder {
             Some(folder) => CacheDir::at(folder),
-            None if model.is_file() => return Ok(model.to_owned()),
             None => CacheDir::resolve(|name| std::env::var_os(name))?,
         };
         match minfer_hub::resolve(name, &cache)? {
