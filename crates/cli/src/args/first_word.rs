@@ -8,7 +8,7 @@ use minfer_hub::HubError;
 use super::parse::{conflict, is_command};
 use crate::loading;
 
-/// Refuses a word that is near a command's name while no model has it.
+/// Fails for a word that is near a command's name and names no model.
 pub(super) fn check(definition: &clap::Command, word: &OsStr) -> Result<(), clap::Error> {
     let text = word.to_string_lossy();
     match near(definition, &text).filter(|_| !text.starts_with('-') && is_unknown(word)) {
@@ -20,7 +20,7 @@ pub(super) fn check(definition: &clap::Command, word: &OsStr) -> Result<(), clap
     }
 }
 
-/// Refuses a command behind flags, and a model behind flags that [`check`] would refuse.
+/// Fails for a command after flags, and for a model after flags where [`check`] fails.
 pub(super) fn check_model(
     definition: &clap::Command,
     first: &OsStr,

@@ -17,7 +17,7 @@ fn known(definition: &clap::Command) -> Vec<String> {
     names.chain([minfer_hub::ENV_MODELS.to_owned()]).collect()
 }
 
-/// Refuses a variable that no command reads.
+/// Fails for a variable that no command reads.
 pub(super) fn check(definition: &clap::Command) -> Result<(), clap::Error> {
     match unknown(definition, env::vars_os().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name)) {
         Some(text) => Err(definition.clone().error(ErrorKind::UnknownArgument, text)),

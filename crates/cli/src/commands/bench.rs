@@ -10,7 +10,7 @@ use minfer::tensor::counted;
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
 
-use super::room::Wanted;
+use super::context::Wanted;
 use crate::args::{BenchArgs, BenchFormat};
 use crate::{loading, output};
 

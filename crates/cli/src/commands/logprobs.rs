@@ -7,7 +7,7 @@ use minfer::engine::event::PromptRow;
 use minfer::tensor::counted;
 use minfer::{ContextLength, LoadOptions};
 
-use super::room::Wanted;
+use super::context::Wanted;
 use super::run_stats::RunStats;
 use super::{input, scores};
 use crate::args::LogprobsArgs;

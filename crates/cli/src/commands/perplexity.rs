@@ -6,7 +6,7 @@ use minfer::tensor::counted;
 use minfer::text::EncodeOptions;
 use serde_json::json;
 
-use super::room::Wanted;
+use super::context::Wanted;
 use super::{input, scores};
 use crate::args::PerplexityArgs;
 use crate::{loading, output};

@@ -8,8 +8,8 @@ use minfer::text::{
 };
 use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 
+use super::context::Longer;
 use super::input;
-use super::room::Longer;
 use crate::args::AnswerArgs;
 use crate::loading::Found;
 use crate::{loading, output};

@@ -10,7 +10,7 @@ use minfer::text::{EncodeOptions, Message};
 use serde_json::json;
 
 use super::answer::{self, Answer};
-use super::room::Longer;
+use super::context::Longer;
 use super::run_stats::RunStats;
 use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};

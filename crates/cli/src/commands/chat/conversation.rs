@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use crate::args::AnswerArgs;
 use crate::commands::answer::{self, Answer};
+use crate::commands::context::Longer;
 use crate::commands::prompt;
-use crate::commands::room::Longer;
 use crate::commands::session::{self, Meanwhile, SessionFile};
 use crate::output;
 use crate::signals::Interrupts;
