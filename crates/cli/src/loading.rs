@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use crate::counted::counted;
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
 use minfer::models::Family;
-use minfer::tensor::counted;
 use minfer::text::Tokenizer;
 use minfer::{
     ContextBound, ContextLength, KvOptions, LoadOptions, LoadProgress, Loaded, Machine, MachineOptions,

@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod counted;
 mod loading;
 mod output;
 mod progress_line;

@@ -3,10 +3,10 @@
 
 use std::error::Error;
 
+use crate::counted::counted;
 use minfer::engine::kv::session::SessionError;
 use minfer::engine::{EngineError, Param, ParamError, RequestError, SubmitError};
 use minfer::models::{ModelError, RopeNeed, RopeSetting};
-use minfer::tensor::counted;
 use minfer::{BudgetError, LoadError, MemoryBound, Setting, Stretch, Suggestion};
 use minfer_hub::HubError;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token};
 use minfer::engine::{Event, Events};
-use minfer::tensor::counted;
 use serde_json::{Value, json};
 
+use crate::counted::counted;
 use crate::output;
 use crate::progress_line::ProgressLine;
 

@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use minfer::cpu::{limits, packed_memory};
 use minfer::engine::{Runner, RunnerOptions};
-use minfer::tensor::counted;
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
 
 use super::context::Wanted;
 use crate::args::{BenchArgs, BenchFormat};
+use crate::counted::counted;
 use crate::{loading, output};
 
 /// Rounds of the roofline's measurements, of which the best counts.

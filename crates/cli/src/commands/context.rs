@@ -1,8 +1,8 @@
 //! Errors about a context that is too short, with the flags that need less of it or give more.
 
+use crate::counted::counted;
 use anyhow::{Error, Result, bail};
 use minfer::engine::{EngineError, SubmitError};
-use minfer::tensor::counted;
 use minfer::{Loaded, Stretch};
 
 use crate::args::{AnswerArgs, ContextArgs};

@@ -1,9 +1,9 @@
 //! `minfer doctor`: the machine, and the memory that a model would take.
 
+use crate::counted::{Counted, counted};
 use anyhow::Result;
 use minfer::cpu::Isa;
 use minfer::models::Model;
-use minfer::tensor::{Counted, counted};
 use minfer::{Footprint, LoadOptions, Machine, available_memory, resident_memory};
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
+use crate::counted::counted;
 use anyhow::{Context, Result, anyhow, bail};
-use minfer::tensor::counted;
 
 use crate::output;
 

@@ -6,10 +6,10 @@ use anyhow::Result;
 use minfer::KvOptions;
 use minfer::graph::{KvArrangement, KvFormat, KvGroupSpec, KvSpec, commit_geometry, json as graph_json};
 use minfer::models::Model;
-use minfer::tensor::counted;
 use serde_json::{Value, json};
 
 use crate::args::DoctorArgs;
+use crate::counted::counted;
 use crate::{loading, output};
 
 /// The granularity of devices, and of systems with huge pages.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use crate::counted::counted;
 use anyhow::Result;
 use minfer::formats::gguf::Cause;
 use minfer::models::ModelOptions;
-use minfer::tensor::counted;
 use minfer::{LoadError, ModelFile};
 use minfer_hub::{CATALOG, CacheDir, CachedModel, PullTarget};
 use serde_json::{Value, json};

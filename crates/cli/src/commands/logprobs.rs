@@ -4,13 +4,13 @@ use std::io::Write;
 
 use anyhow::{Result, bail};
 use minfer::engine::event::PromptRow;
-use minfer::tensor::counted;
 use minfer::{ContextLength, LoadOptions};
 
 use super::context::Wanted;
 use super::run_stats::RunStats;
 use super::{input, scores};
 use crate::args::LogprobsArgs;
+use crate::counted::counted;
 use crate::{loading, output};
 
 /// Prints one line of JSON for each position.

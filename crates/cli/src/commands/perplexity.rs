@@ -2,13 +2,13 @@
 
 use anyhow::{Result, bail};
 use minfer::ContextLength;
-use minfer::tensor::counted;
 use minfer::text::EncodeOptions;
 use serde_json::json;
 
 use super::context::Wanted;
 use super::{input, scores};
 use crate::args::PerplexityArgs;
+use crate::counted::counted;
 use crate::{loading, output};
 
 pub(super) fn perplexity(args: &PerplexityArgs) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use minfer::engine::{ContextShift, Request};
-use minfer::tensor::counted;
 use minfer::text::{
     ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, Tokenizer, encode_chat,
 };
@@ -11,6 +10,7 @@ use minfer::{LoadError, LoadOptions, Loaded, Machine, TemplateChoice};
 use super::context::Longer;
 use super::input;
 use crate::args::AnswerArgs;
+use crate::counted::counted;
 use crate::loading::Found;
 use crate::{loading, output};
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::Builder;
 
+use crate::counted::counted;
 use anyhow::{Context, Result, bail};
 use minfer::formats::gguf::{Array, File, Tensor, Value};
 use minfer::graph::{Graph, KvFormat, ModelGraph, dot, passes};
 use minfer::models::Model;
-use minfer::tensor::counted;
 use minfer::{LoadError, ModelFile};
 use serde::{Serialize, Serializer};
 use serde_json::json;

@@ -7,7 +7,6 @@ use anyhow::{Result, anyhow, bail};
 use minfer::Loaded;
 use minfer::engine::event::{FinishReason, Finished, Usage};
 use minfer::engine::{Engine, EngineError, EngineStats, Request, SessionId};
-use minfer::tensor::counted;
 use minfer::text::{ChatTemplate, Message, Tokenizer};
 use serde_json::{Value, json};
 
@@ -16,6 +15,7 @@ use crate::commands::answer::{self, Answer};
 use crate::commands::context::Longer;
 use crate::commands::prompt;
 use crate::commands::session::{self, Meanwhile, SessionFile};
+use crate::counted::counted;
 use crate::output;
 use crate::signals::Interrupts;
 
