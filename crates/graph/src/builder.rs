@@ -36,6 +36,7 @@ use crate::{
 pub struct ModelGraphBuilder {
     weights: Vec<WeightDesc>,
     by_name: HashMap<String, WeightId>,
+    builds: u64,
 }
 
 impl ModelGraphBuilder {
@@ -84,7 +85,7 @@ impl ModelGraphBuilder {
 
     /// Puts the parts together. [`ModelGraph::verify`] says whether they fit.
     pub fn finish(self, body: Graph, head: Graph) -> ModelGraph {
-        ModelGraph { weights: self.weights, body, head }
+        ModelGraph { weights: self.weights, body, head, builds: self.builds }
     }
 }
 
@@ -255,6 +256,7 @@ impl GraphBuilder<'_> {
     /// The finished graph with its outputs.
     pub fn finish(mut self, outputs: &[ValueId]) -> Graph {
         self.graph.outputs = outputs.to_vec();
+        self.model_graph.builds += 1;
         self.graph
     }
 

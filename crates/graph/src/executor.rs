@@ -84,9 +84,9 @@ pub enum ExecutorError {
 /// Counters and sizes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecutorStats {
-    /// Graphs taken in: 2 for the life of an executor.
+    /// Graphs built for the model ([`ModelGraph::builds`]): a body and a head.
     pub graph_builds: u64,
-    /// Graphs lowered by the backend: 2 for the life of an executor.
+    /// Graphs that the backend compiled: a body and a head.
     pub compiles: u64,
     /// Successful runs of the body.
     pub body_runs: u64,
@@ -186,6 +186,11 @@ impl Prepared {
         &self.kv
     }
 
+    /// The model graph as it will run, after rewriting.
+    pub fn into_model_graph(self) -> ModelGraph {
+        self.model_graph
+    }
+
     /// Bytes of the hidden rows between body and head, and of the logits.
     fn edge_bytes(&self) -> [u64; 2] {
         [self.plans[0].external_bytes[0], self.plans[1].external_bytes[1]]
@@ -200,7 +205,11 @@ impl Prepared {
         let Prepared { backend, model_graph, kv, config, rewrites, placements, plans, .. } = self;
         check_weight_bytes(&model_graph, source)?;
         let weights = backend.load(&model_graph, source)?;
-        let compile = |graph, plan| backend.compile(&model_graph, graph, plan, weights.as_ref(), &kv);
+        let mut compiles = 0;
+        let mut compile = |graph, plan| {
+            compiles += 1;
+            backend.compile(&model_graph, graph, plan, weights.as_ref(), &kv)
+        };
         let body = compile(&model_graph.body, &plans[0])?;
         let head = compile(&model_graph.head, &plans[1])?;
         let hidden = backend.buffer(hidden_bytes)?;
@@ -208,8 +217,8 @@ impl Prepared {
         let arena = backend.kv_arena(&kv, config.kv_memory)?;
         let vocabulary = model_graph.head.value(model_graph.head.outputs[0]).width();
         let stats = ExecutorStats {
-            graph_builds: 2,
-            compiles: 2,
+            graph_builds: model_graph.builds,
+            compiles,
             rewrites,
             workspace_bytes: body.workspace_bytes() + head.workspace_bytes(),
             naive_workspace_bytes: plans.iter().map(|plan| plan.naive_bytes).sum(),

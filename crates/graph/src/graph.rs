@@ -102,6 +102,8 @@ pub struct ModelGraph {
     pub body: Graph,
     /// Hidden rows -> logits: one input [tokens, width], one output [rows, vocabulary].
     pub head: Graph,
+    /// Graphs that were built for this model: 2, and more where it was built again.
+    pub builds: u64,
 }
 
 impl ModelGraph {

@@ -129,6 +129,28 @@ fn everything_is_counted_and_decided_once() {
 }
 
 #[test]
+fn a_graph_that_is_built_once_more_is_counted() {
+    let mut builder = ModelGraphBuilder::new();
+    let table = builder.weight("token_embd.weight", DType::F32, &[20, 8]);
+    let mut bodies = Vec::new();
+    for _ in 0..2 {
+        let mut body = builder.body();
+        let rows = body.embed(table);
+        bodies.push(body.finish(&[rows]));
+    }
+    let (mut head, hidden) = builder.head(8);
+    let rows = head.gather_rows(hidden);
+    let logits = head.linear(rows, table, None, "output");
+    let head = head.finish(&[logits]);
+    let model_graph = builder.finish(bodies.remove(0), head);
+    let (kv, source) = (KvSpec::for_model(&model_graph, choice()), ZeroWeights::new(&model_graph));
+    let backend = NullBackend::new();
+    let executor = Executor::new(Arc::new(backend.clone()), model_graph, &source, kv, config(&[])).unwrap();
+    let stats = executor.stats();
+    assert_eq!((stats.graph_builds, stats.compiles), (3, backend.stats().compiles));
+}
+
+#[test]
 fn positions_without_a_learned_embedding_are_refused() {
     let mut builder = ModelGraphBuilder::new();
     let [tokens, positions] = [("token_embd.weight", 20), ("position_embd.weight", 16)]
