@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::counted::counted;
 use anyhow::{Result, bail};
 use minfer::graph::KvFormat;
 use minfer::models::Family;
@@ -15,6 +14,7 @@ use minfer::{
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
 use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
+use crate::counted::counted;
 use crate::output;
 use crate::progress_line::ProgressLine;
 

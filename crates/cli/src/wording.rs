@@ -3,13 +3,13 @@
 
 use std::error::Error;
 
-use crate::counted::counted;
 use minfer::engine::kv::session::SessionError;
 use minfer::engine::{EngineError, Param, ParamError, RequestError, SubmitError};
 use minfer::models::{ModelError, RopeNeed, RopeSetting};
 use minfer::{BudgetError, LoadError, MemoryBound, Setting, Stretch, Suggestion};
 use minfer_hub::HubError;
 
+use crate::counted::counted;
 use crate::output;
 
 /// The message of one error of a chain.

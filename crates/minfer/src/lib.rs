@@ -123,7 +123,7 @@ pub use load::{ContextBound, ContextLength, Footprint, KvOptions, LoadOptions, L
 pub use load_progress::LoadProgress;
 pub use machine::{Machine, MachineOptions};
 pub use memory::{AddressLimit, MemoryError, available_memory, resident_memory, spare_addresses};
-pub use room::Stretch;
+pub use room::{Stretch, prepared_graph};
 pub use suggestion::{Setting, Suggestion};
 pub use traffic::WeightTraffic;
 

@@ -135,6 +135,20 @@ impl Needs {
     }
 }
 
+/// The model graph that [`Loaded`](crate::Loaded) runs with these settings: the backend decides which rewrites apply.
+///
+/// # Errors
+/// The settings do not fit the model, or the backend does not run it. Memory is not looked at.
+pub fn prepared_graph(
+    machine: &Machine,
+    model: &Model,
+    options: &LoadOptions,
+) -> Result<ModelGraph, LoadError> {
+    let n_ctx = wanted_context(model, options)?;
+    let geometry = Geometry::of(machine, model, options)?;
+    Ok(geometry.prepare(machine, model, n_ctx, u64::MAX, options)?.into_model_graph())
+}
+
 /// Positions that settings ask for, or the model's own.
 ///
 /// # Errors

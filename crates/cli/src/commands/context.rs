@@ -1,11 +1,11 @@
 //! Errors about a context that is too short, with the flags that need less of it or give more.
 
-use crate::counted::counted;
 use anyhow::{Error, Result, bail};
 use minfer::engine::{EngineError, SubmitError};
 use minfer::{Loaded, Stretch};
 
 use crate::args::{AnswerArgs, ContextArgs};
+use crate::counted::counted;
 use crate::loading::{self, Bound};
 use crate::wording;
 

@@ -1,6 +1,5 @@
 //! `minfer doctor`: the machine, and the memory that a model would take.
 
-use crate::counted::{Counted, counted};
 use anyhow::Result;
 use minfer::cpu::Isa;
 use minfer::models::Model;
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{knobs, kv};
 use crate::args::DoctorArgs;
+use crate::counted::{Counted, counted};
 use crate::{loading, output, wording};
 
 pub(super) fn doctor(args: &DoctorArgs) -> Result<()> {

@@ -3,9 +3,9 @@
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
-use crate::counted::counted;
 use anyhow::{Context, Result, anyhow, bail};
 
+use crate::counted::counted;
 use crate::output;
 
 /// The most bytes of a text that is read as a whole.

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use crate::counted::counted;
 use anyhow::Result;
 use minfer::formats::gguf::Cause;
 use minfer::models::ModelOptions;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::show::reason;
 use crate::args::{ListArgs, PullArgs, RmArgs};
+use crate::counted::counted;
 use crate::{loading, output};
 
 /// Names of the files of a model that are printed.

@@ -5,16 +5,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::Builder;
 
-use crate::counted::counted;
 use anyhow::{Context, Result, bail};
 use minfer::formats::gguf::{Array, File, Tensor, Value};
-use minfer::graph::{Graph, KvFormat, ModelGraph, dot, passes};
+use minfer::graph::{Graph, KvFormat, ModelGraph, dot};
 use minfer::models::Model;
-use minfer::{LoadError, ModelFile};
+use minfer::{LoadError, LoadOptions, Machine, MachineOptions, ModelFile};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::args::{GraphFormat, ShowArgs};
+use crate::counted::counted;
+use crate::counted::counted;
 use crate::{loading, output};
 
 /// Elements of a metadata array that are printed.
@@ -247,10 +248,12 @@ fn draw(args: &ShowArgs, file: &ModelFile, format: GraphFormat) -> Result<()> {
     if let Some(layer) = args.layer.filter(|&layer| layer >= model.hyperparams.n_layers) {
         bail!("--layer {layer}: the model has layers 0 to {}", model.hyperparams.n_layers - 1);
     }
-    let mut model_graph = model.graph;
-    if !args.before {
-        passes::rewrite_all(&mut model_graph, &passes::enabled(&[])?)?;
-    }
+    let model_graph = if args.before {
+        model.graph
+    } else {
+        let machine = Machine::new(&MachineOptions { threads: Some(1), ..MachineOptions::default() })?;
+        minfer::prepared_graph(&machine, &model, &LoadOptions::default())?
+    };
     let prefix = args.layer.map(|layer| format!("blk.{layer}.")).unwrap_or_default();
     let source = dot::render(&model_graph.body, &model_graph.weights, &prefix);
     let bytes = match format {

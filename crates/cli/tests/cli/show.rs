@@ -1,5 +1,8 @@
 //! `minfer show`.
 
+use minfer::{LoadOptions, Loaded, Machine, MachineOptions};
+use minfer_tensor::DType;
+use minfer_tensor::blocks::encode_row;
 use minfer_testkit::synthetic::{Family, Value as Metadata};
 use serde_json::Value;
 
@@ -107,4 +110,32 @@ fn graphs() {
     draw(&["png"]).usage();
     has(&draw(&["dot", "--tensors"]).usage(), &["--tensors", "--graph"]);
     place.minfer(&["show", "tiny.gguf", "--layer", "1"]).usage();
+}
+
+/// The backend joins no F16 matrix with quantised ones, so such a file runs other nodes than its neighbours.
+#[test]
+fn the_graph_shown_is_the_graph_that_runs() {
+    for (v_type, joined) in [(DType::Q8_0, true), (DType::F16, false)] {
+        let place = Place::new();
+        let mut model = Family::Llama.model();
+        for tensor in &mut model.tensors {
+            let attention = ["attn_q.", "attn_k.", "attn_v."].iter().any(|part| tensor.name.contains(part));
+            if attention {
+                let dtype = if tensor.name.contains("attn_v.") { v_type } else { DType::Q8_0 };
+                let values = tensor.values();
+                tensor.bytes = vec![0; dtype.row_bytes(values.len() as u64).expect("whole blocks") as usize];
+                encode_row(dtype, &values, &mut tensor.bytes).expect("encoded");
+                tensor.dtype = dtype;
+            }
+        }
+        place.write("tiny.gguf", model.to_bytes());
+        let machine = Machine::new(&MachineOptions { threads: Some(1), ..MachineOptions::default() });
+        let file = minfer::ModelFile::open(&place.path("tiny.gguf")).expect("opened");
+        let loaded =
+            Loaded::new(&machine.expect("a machine"), &file, &LoadOptions::default()).expect("loaded");
+        let stores = |node: &minfer::graph::Node| matches!(node.op, minfer::graph::Op::RopeStore(_));
+        assert_eq!(loaded.executor().model_graph().body.nodes.iter().any(stores), joined, "{v_type}");
+        let runs = minfer::graph::json::model_graph(loaded.executor().model_graph());
+        assert_eq!(place.minfer(&["show", "tiny.gguf", "--graph", "json"]).json(), runs, "{v_type}");
+    }
 }
