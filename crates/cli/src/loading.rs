@@ -142,6 +142,7 @@ pub(crate) fn footprint_options(model: &ModelArgs, context: &ContextArgs) -> Loa
         kv: kv_options(context),
         kv_memory: context.kv_memory,
         kv_granule: context.kv_granule,
+        rewrites_off: context.rewrites_off(),
         ..LoadOptions::default()
     }
 }

@@ -52,6 +52,8 @@ pub trait ModelExecutor: Send {
 pub struct ModelExecutorStats {
     /// Graphs built since the model was loaded.
     pub graph_builds: u64,
+    /// Graph rewrites that were applied.
+    pub rewrites: u64,
     /// Bytes of the weights as the backend keeps them.
     pub weight_bytes: u64,
     /// Bytes of workspace.
@@ -124,6 +126,7 @@ impl ModelExecutor for Executor {
         let stats = Executor::stats(self);
         ModelExecutorStats {
             graph_builds: stats.graph_builds,
+            rewrites: stats.rewrites.applied.iter().map(|&(_, count)| count as u64).sum(),
             weight_bytes: stats.weight_bytes,
             workspace_bytes: stats.workspace_bytes,
         }

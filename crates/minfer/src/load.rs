@@ -101,8 +101,10 @@ pub struct LoadOptions {
     pub tokenizer_pre: Option<String>,
     /// A chat template in place of the file's.
     pub chat_template: Option<TemplateChoice>,
-    /// Graph rewrites that are switched off, by name.
+    /// Names of graph rewrites that are switched off ([`minfer_graph::passes::names`]).
     pub rewrites_off: Vec<String>,
+    /// Whether an engine keeps the rows of ended requests for later ones that begin alike.
+    pub prefix_cache: bool,
 }
 
 impl Default for LoadOptions {
@@ -121,6 +123,7 @@ impl Default for LoadOptions {
             tokenizer_pre: None,
             chat_template: None,
             rewrites_off: Vec::new(),
+            prefix_cache: true,
         }
     }
 }
@@ -162,6 +165,7 @@ pub struct Loaded {
     pub identity: SessionIdentity,
     traffic: WeightTraffic,
     executor: Executor,
+    prefix_cache: bool,
     budget: Arc<MemoryBudget>,
 }
 
@@ -236,6 +240,7 @@ impl Loaded {
             context_bound,
             kv,
             executor,
+            prefix_cache: options.prefix_cache,
             budget: Arc::clone(machine.budget()),
         })
     }
@@ -261,6 +266,7 @@ impl Loaded {
             n_ctx: self.n_ctx as usize,
             n_batch: extents.tokens as usize,
             n_slots: extents.sequences as usize,
+            prefix_cache: self.prefix_cache,
             identity: self.identity,
             ..EngineConfig::default()
         };

@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use minfer::cpu::Isa;
-use minfer::graph::{KvFormat, KvGranule, KvLayout};
+use minfer::graph::{KvFormat, KvGranule, KvLayout, passes};
 use minfer::models::{MetadataOverride, ModelOptions, RopeOverrides, RopeScalingKind};
 
 use super::values;
@@ -153,6 +153,27 @@ pub(crate) struct ContextArgs {
     #[arg(long, value_name = "UNIT", default_value = "page", env = "MINFER_KV_GRANULE", value_parser = values::granule,
           help_heading = DEVELOPER)]
     pub(crate) kv_granule: KvGranule,
+    /// Graph rewrites to leave out, by name, or all; answers stay the same in every bit.
+    #[arg(long, value_name = "NAMES", env = "MINFER_REWRITES_OFF", value_delimiter = ',',
+          value_parser = rewrite_names(), help_heading = DEVELOPER)]
+    pub(crate) rewrites_off: Vec<String>,
+}
+
+impl ContextArgs {
+    /// Names of the rewrites that are left out.
+    pub(crate) fn rewrites_off(&self) -> Vec<String> {
+        if self.rewrites_off.iter().any(|name| name == ALL_REWRITES) {
+            return passes::names().into_iter().map(str::to_owned).collect();
+        }
+        self.rewrites_off.clone()
+    }
+}
+
+/// Stands for every rewrite.
+const ALL_REWRITES: &str = "all";
+
+fn rewrite_names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(passes::names().into_iter().chain([ALL_REWRITES]))
 }
 
 fn kv_format() -> impl TypedValueParser<Value = KvFormat> {

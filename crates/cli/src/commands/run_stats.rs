@@ -30,6 +30,7 @@ impl RunStats {
             "kv_bytes_per_token": self.kv.bytes_per_token(),
             "reused_tokens": stats.reused_tokens,
             "graph_builds": stats.model.graph_builds,
+            "rewrites": stats.model.rewrites,
         })
     }
 }

@@ -231,3 +231,14 @@ fn a_context_shift_goes_on_where_the_context_ends() {
     assert!(error.starts_with("--keep: "), "{error}");
     assert!(error.contains("32 tokens that are never forgotten leave no room"), "{error}");
 }
+
+#[test]
+fn without_the_prefix_cache_a_new_conversation_is_computed_anew() {
+    let place = Place::with(Family::Llama);
+    let typed = "one there and another thing\n/clear\none there and another thing\n";
+    let run = |flags: &[&str]| chat(&place, &[&["--facts"], flags].concat(), typed).both();
+    let ((cached, with), (computed, without)) = (run(&[]), run(&["--no-prefix-cache"]));
+    assert_eq!(cached, computed);
+    assert!(turns(&with)[1]["reused_tokens"].as_u64().unwrap() > 0, "{with}");
+    assert_eq!(turns(&without)[1]["reused_tokens"], 0, "{without}");
+}

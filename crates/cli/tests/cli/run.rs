@@ -177,6 +177,28 @@ fn facts_are_one_line_at_the_end_of_stderr() {
 }
 
 #[test]
+fn rewrites_are_switched_off_by_name() {
+    let place = Place::with(Family::Qwen2);
+    let run = |flags: &[&str]| {
+        let words = ["run", "tiny.gguf", "the thing", "--raw", "-n", "4", "--temp", "0", "--facts"];
+        let (answer, stderr) = place.minfer(&[&words, flags].concat()).both();
+        let facts: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
+        (answer, facts["rewrites"].as_u64().expect("a number"))
+    };
+    let (answer, all) = run(&[]);
+    assert!(all > 0);
+    let (without_one, fewer) = run(&["--rewrites-off", "add_norm"]);
+    let (without_two, least) = run(&["--rewrites-off", "rope_store,add_norm"]);
+    assert!(all > fewer && fewer > least && least > 0, "{all} {fewer} {least}");
+    assert_eq!((&without_one, &without_two), (&answer, &answer));
+    assert_eq!(run(&["--rewrites-off", "all"]), (answer, 0));
+    has(
+        &place.minfer(&["run", "tiny.gguf", "the", "--rewrites-off", "fuse"]).usage(),
+        &["fuse", "merge_linears"],
+    );
+}
+
+#[test]
 fn the_same_answer_from_every_way_to_give_the_prompt() {
     let place = Place::with(Family::Llama);
     place.write("prompt.txt", "one there");

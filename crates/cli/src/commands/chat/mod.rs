@@ -24,7 +24,7 @@ use typed::Typed;
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let answer = &args.answer;
     let file = answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
-    let (machine, loaded) = prompt::load(answer, loading::find(&args.model)?)?;
+    let (machine, loaded) = prompt::load(answer, loading::find(&args.model)?, !args.no_prefix_cache)?;
     prompt::check_template(&loaded)?;
     if loaded.template.is_none() {
         bail!(
