@@ -2,11 +2,15 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use minfer_cpu::{CpuBackend, Isa, Pool};
+use minfer_graph::Backend;
 use minfer_hub::CATALOG;
 use minfer_models::FAMILIES;
 use minfer_tensor::DType;
+use minfer_testkit::op_cases::{self, OpCase, OpCoverage};
 use minfer_testkit::synthetic::{self, Value};
 use minfer_text::{BUILTIN_TEMPLATES, PRE_TOKENIZERS, TOKENIZER_MODELS};
 
@@ -21,7 +25,7 @@ const OTHER_VECTORS: &[(&str, &str)] =
 /// # Errors
 /// A row of a table has no verification on record.
 pub(crate) fn page() -> Result<String> {
-    let sections = [families()?, types()?, tokenizers(), templates()?];
+    let sections = [families()?, types()?, operations()?, tokenizers(), templates()?];
     Ok(format!("{HEAD}{}", sections.concat()))
 }
 
@@ -85,6 +89,60 @@ fn decoder(name: &str) -> Result<&'static str> {
     let path = format!("crates/tensor/tests/vectors/{}.txt", name.to_ascii_lowercase());
     ensure!(workspace::root().join(&path).is_file(), "type {name} has no recorded blocks in {path}");
     Ok("vectors of the `gguf` package")
+}
+
+/// Which backend runs which operation on which types, by the cases that every backend is tested with.
+fn operations() -> Result<String> {
+    let cpu = CpuBackend::new(Isa::Scalar, Arc::new(Pool::new(1)?));
+    let backends: [&dyn Backend; 1] = [&cpu];
+    let mut text = String::from(
+        "\n## Operations\n\nEvery backend runs one list of cases (`crates/testkit/src/op_cases`): an operation with operand types and \
+         shapes. Results are compared with f64 arithmetic\non the decoded weights. Types are those of the weights, or of the \
+         rows of the KV cache.\n\n| operation | types | cases |",
+    );
+    backends.iter().for_each(|backend| text.push_str(&format!(" {} |", backend.name())));
+    text.push_str("\n| --- | --- | --- |");
+    text.push_str(&" --- |".repeat(backends.len()));
+    text.push('\n');
+    for OpCoverage { op, cases, excuse } in op_cases::all() {
+        for group in groups(&cases, &backends) {
+            let cells = [op.to_owned(), group.types.join(", "), group.cases.to_string()];
+            let cells: Vec<String> = cells.into_iter().chain(group.answers).collect();
+            row(&mut text, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+        if let Some(reason) = excuse {
+            text.push_str(&format!("| {op} | not tested: {reason} | 0 |{}\n", "  |".repeat(backends.len())));
+        }
+    }
+    Ok(text)
+}
+
+/// Neighbouring types of an operation that get the same answer of every backend.
+struct Group<'a> {
+    types: Vec<&'a str>,
+    cases: usize,
+    answers: Vec<String>,
+}
+
+fn groups<'a>(cases: &'a [OpCase], backends: &[&dyn Backend]) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    for case in cases {
+        let answer = |backend: &&dyn Backend| match case.refusal(*backend) {
+            None => "yes".to_owned(),
+            Some(reason) => format!("no: {reason}"),
+        };
+        let answers: Vec<String> = backends.iter().map(answer).collect();
+        match groups.last_mut() {
+            Some(group) if group.answers == answers => {
+                if !group.types.contains(&case.types.as_str()) {
+                    group.types.push(&case.types);
+                }
+                group.cases += 1;
+            }
+            _ => groups.push(Group { types: vec![&case.types], cases: 1, answers }),
+        }
+    }
+    groups
 }
 
 fn tokenizers() -> String {

@@ -4,5 +4,6 @@
 
 pub mod fetched;
 pub mod interpreter;
+pub mod op_cases;
 pub mod residency;
 pub mod synthetic;

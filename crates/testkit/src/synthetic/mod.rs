@@ -15,6 +15,7 @@ mod reference;
 
 pub use family::Family;
 pub use file::{ModelFile, TensorData, Value};
+pub(crate) use quantised::random_matrix;
 pub use quantised::{QUANTISED_WIDTH, quantised};
 pub use reference::{Reference, reference};
 

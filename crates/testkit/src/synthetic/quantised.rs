@@ -48,6 +48,15 @@ pub fn quantised(dtype: DType) -> ModelFile {
     model
 }
 
+/// A random matrix of a type, as in [`quantised`] models: values have a deviation of about 1 / sqrt(columns).
+///
+/// # Panics
+/// `dtype` holds integers, or `columns` is no whole number of its blocks.
+pub(crate) fn random_matrix(dtype: DType, seed: u32, name: &str, rows: usize, columns: usize) -> TensorData {
+    assert!(columns.is_multiple_of(dtype.block_len()), "{columns} columns of {dtype}");
+    Maker { rng: NormalRng::new(seed), dtype }.matrix(name, rows, columns)
+}
+
 fn layer_tensors(maker: &mut Maker, layer: usize) -> [TensorData; 9] {
     let name = |tail: &str| format!("blk.{layer}.{tail}.weight");
     let (q_width, kv_width) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
