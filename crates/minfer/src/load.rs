@@ -20,10 +20,10 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum ContextLength {
-    /// The model's own, or less where memory does not suffice for it.
+    /// The model's default ([`Model::default_context`]), or less where memory does not suffice.
     #[default]
     Auto,
-    /// As [`Auto`](ContextLength::Auto), and this many at most.
+    /// This many, or less where the model has fewer or memory does not suffice.
     AtMost(u32),
     /// Exactly this many; an error where memory does not suffice.
     Fixed(u32),
@@ -76,7 +76,7 @@ impl KvOptions {
 /// Settings for loading a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadOptions {
-    /// Overrides of the file's metadata and of the scaling of positions.
+    /// Overrides of the file's metadata and of the scaling of positions; `n_ctx` of them is ignored.
     pub model: ModelOptions,
     /// Context length: positions of a sequence.
     pub n_ctx: ContextLength,
@@ -105,6 +105,17 @@ pub struct LoadOptions {
     pub rewrites_off: Vec<String>,
     /// Whether an engine keeps the rows of ended requests for later ones that begin alike.
     pub prefix_cache: bool,
+}
+
+impl LoadOptions {
+    /// How the file is read as a model: `model`, with the context that is asked for.
+    pub fn model_options(&self) -> ModelOptions {
+        let n_ctx = match self.n_ctx {
+            ContextLength::Fixed(positions) | ContextLength::AtMost(positions) => Some(positions),
+            ContextLength::Auto => None,
+        };
+        ModelOptions { n_ctx, ..self.model.clone() }
+    }
 }
 
 impl Default for LoadOptions {
@@ -189,15 +200,11 @@ impl Loaded {
         report: impl Fn(LoadProgress) + Sync,
     ) -> Result<Loaded, LoadError> {
         check_counts(options)?;
-        let mut model = file.model(&options.model)?;
+        // Free memory never chooses the rotation: a model's answer is that of the context that was asked for, or of its own.
+        let model = file.model(&options.model_options())?;
         check_shift(&model, options)?;
         let kept = machine.backend().weight_bytes(&model.graph);
         let wanted_n_ctx = wanted_context(&model, options)?;
-        // Rope factors may depend on the context length. Free memory must not change the answer, so
-        // only a context that was asked for is set here.
-        if let ContextLength::Fixed(asked) = options.n_ctx {
-            model.set_context(asked);
-        }
         let asked = Asked { machine, model: &model, kept: &kept, wanted: wanted_n_ctx, options };
         let needs = asked.needs()?;
         let mut leases = asked.lease(&needs)?;

@@ -164,7 +164,7 @@ pub(crate) fn wanted_context(model: &Model, options: &LoadOptions) -> Result<u32
         }),
         ContextLength::Fixed(asked) => Ok(asked),
         ContextLength::AtMost(most) => Ok(most.min(longest)),
-        ContextLength::Auto => Ok(model.context_length()),
+        ContextLength::Auto => Ok(model.default_context()),
     }
 }
 

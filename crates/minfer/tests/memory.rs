@@ -91,7 +91,8 @@ fn leases_are_what_was_taken() {
         [(Family::Llama, 16), (Family::Gemma3, 2 * 32), (Family::Gpt2, 0), (Family::Phi3Long, 16)]
     {
         let (file, machine) = (file(family), machine(None));
-        let options = LoadOptions { n_slots: 3, n_batch: 100, ..LoadOptions::default() };
+        let n_ctx = ContextLength::Fixed(512);
+        let options = LoadOptions { n_ctx, n_slots: 3, n_batch: 100, ..LoadOptions::default() };
         let before = footprint(&file, &options);
         let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
         let stats = loaded.executor().stats();
@@ -152,7 +153,7 @@ fn two_engines_share_one_budget() {
 #[test]
 fn memory_bounds_the_context_and_not_the_answer() {
     let file = file(Family::Phi3Long);
-    let options = LoadOptions::default();
+    let options = LoadOptions { n_ctx: ContextLength::AtMost(512), ..LoadOptions::default() };
     let whole = footprint(&file, &options);
     assert_eq!((whole.n_ctx, whole.wanted_n_ctx), (512, 512));
     let least = LoadOptions { n_ctx: ContextLength::AtMost(64), ..options.clone() };

@@ -75,6 +75,34 @@ fn a_split_model_gives_the_bits_of_the_whole_one() {
     }
 }
 
+/// The rotation follows from the context that is asked for. Files with one list of factors twice say what each gives.
+#[test]
+fn a_short_prompt_without_a_context_gets_the_factors_for_short_ones() {
+    let (long, short) = ("rope_factors_long.weight", "rope_factors_short.weight");
+    let with_both = |name: &str| {
+        let mut model = Family::Phi3Long.model();
+        let bytes = model.tensor(name).bytes.clone();
+        [long, short].into_iter().for_each(|name| model.tensor(name).bytes.clone_from(&bytes));
+        ModelFile::from_bytes(model.to_bytes()).expect("a sound file")
+    };
+    let file = ModelFile::from_bytes(synthetic::file(Family::Phi3Long)).expect("a sound file");
+    let answer = |file: &ModelFile, n_ctx| {
+        logits_of(load(file, &LoadOptions { n_ctx, ..LoadOptions::default() }).expect("the model loads"))
+    };
+    let [of_long, of_short] = [long, short].map(|name| answer(&with_both(name), ContextLength::Auto));
+    assert_ne!(of_long, of_short);
+    for (n_ctx, wanted) in [
+        (ContextLength::Auto, &of_short),
+        (ContextLength::AtMost(64), &of_short),
+        (ContextLength::Fixed(64), &of_short),
+        (ContextLength::Fixed(65), &of_long),
+        (ContextLength::AtMost(512), &of_long),
+    ] {
+        assert!(answer(&file, n_ctx) == *wanted, "{n_ctx:?}");
+    }
+    assert_eq!(load(&file, &LoadOptions::default()).expect("the model loads").n_ctx, 64);
+}
+
 #[test]
 fn families_agree_with_recorded_distributions() {
     for &family in Family::ALL {

@@ -19,6 +19,8 @@ pub struct ModelOptions {
     pub metadata: Vec<MetadataOverride>,
     /// Rope settings that take the place of the metadata's.
     pub rope: RopeOverrides,
+    /// Positions of a sequence; absent: [`Model::default_context`]. Some models choose their rotation by it.
+    pub n_ctx: Option<u32>,
 }
 
 /// A file understood as a model: checked numbers, and the model graph over its weights.
@@ -36,7 +38,6 @@ pub struct Model {
     pub parameters: u64,
     /// Names of tensors that the file has and the family does not know, in file order: worth a warning.
     pub unused: Vec<String>,
-    present: AvailableTensors,
 }
 
 impl Model {
@@ -63,7 +64,7 @@ impl Model {
         let rules = (family.tensors)(&hyperparams);
         let (present, parameters) = check_tensors(file, &rules)?;
         read_rope_factors(file, &rules, &mut hyperparams.rope)?;
-        hyperparams.rope.choose_factors(hyperparams.context_length);
+        hyperparams.rope.choose_factors(options.n_ctx.unwrap_or(hyperparams.default_context()));
         let known: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
         let names = file.tensors().iter().map(|tensor| tensor.name());
         let name = metadata.string("general.name")?.unwrap_or(architecture).to_owned();
@@ -73,24 +74,19 @@ impl Model {
             family,
             graph: (family.graph)(&hyperparams, &present),
             hyperparams,
-            present,
             parameters,
             unused: names.filter(|name| !known.contains(name)).map(str::to_owned).collect(),
         })
     }
 
-    /// Fits the model graph to sequences of at most `n_ctx` positions: some models choose their rotation by it. As read, it is that
-    /// for the context length of training.
-    pub fn set_context(&mut self, n_ctx: u32) {
-        if self.hyperparams.rope.context_factors.is_some() {
-            self.hyperparams.rope.choose_factors(n_ctx);
-            self.graph = (self.family.graph)(&self.hyperparams, &self.present);
-        }
-    }
-
     /// Positions that the model was trained for.
     pub fn context_length(&self) -> u32 {
         self.hyperparams.context_length
+    }
+
+    /// Positions of a sequence where nothing else is asked for.
+    pub fn default_context(&self) -> u32 {
+        self.hyperparams.default_context()
     }
 
     /// The geometry of the model's KV cache, as its model graph needs it.

@@ -67,7 +67,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, conflicts_with_all = ["model", "kv", "threads", "isa", "memory_limit"])]
     pub(crate) knobs: bool,
     /// Show the geometry of the model's KV cache.
-    #[arg(long, requires = "model", conflicts_with_all = ["n_batch", "memory_limit", "kv_memory", "context_shift"])]
+    #[arg(long, requires = "model", conflicts_with_all = ["n_batch", "memory_limit", "kv_memory", "context_shift", "rewrites_off"])]
     pub(crate) kv: bool,
     /// Print JSON.
     #[arg(long)]

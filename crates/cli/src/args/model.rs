@@ -74,6 +74,7 @@ impl ModelArgs {
                 yarn_beta_fast: self.yarn_beta_fast,
                 yarn_beta_slow: self.yarn_beta_slow,
             },
+            ..ModelOptions::default()
         }
     }
 }

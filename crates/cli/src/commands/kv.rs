@@ -17,7 +17,7 @@ const LARGE_GRANULE: u64 = 2 << 20;
 
 pub(super) fn print(args: &DoctorArgs, model: &std::ffi::OsStr) -> Result<()> {
     let read = loading::find(model)?.open()?.model(&args.model_args.options())?;
-    let n_ctx = if args.context.n_ctx == 0 { read.context_length() } else { args.context.n_ctx };
+    let n_ctx = if args.context.n_ctx == 0 { read.default_context() } else { args.context.n_ctx };
     let granule = loading::machine(&args.context)?.backend().kv_granule_bytes(args.context.kv_granule)?;
     let report = report(&read, loading::kv_options(&args.context), n_ctx, granule)?;
     if args.json { output::line(&report) } else { output::answer(|out| table(out, &read.name, &report)) }

@@ -99,6 +99,15 @@ impl Hyperparams {
         }
     }
 
+    /// Positions of a sequence where nothing else is asked for: those that the model was trained for. A model with rotations
+    /// for short and for long contexts has the shorter ones, so that a short prompt is rotated as it was in training.
+    pub fn default_context(&self) -> u32 {
+        match self.rope.context_factors {
+            Some(_) => self.context_length.min(self.rope.original_context),
+            None => self.context_length,
+        }
+    }
+
     /// Elements of a row of all query heads.
     pub fn q_width(&self) -> u32 {
         self.heads * self.k_dim

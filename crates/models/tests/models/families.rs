@@ -279,18 +279,22 @@ fn joint_tensors_are_read_through_views() {
 #[test]
 fn the_context_chooses_phi3s_factors() {
     let file = Family::Phi3Long.model();
-    let mut model = read(&file).unwrap();
+    let read = |n_ctx| Model::read(&open(&file), &ModelOptions { n_ctx, ..ModelOptions::default() }).unwrap();
     let factors =
         |name: &str| -> Vec<f32> { file.tensors.iter().find(|tensor| tensor.name == name).unwrap().values() };
     let (long, short) = (factors("rope_factors_long.weight"), factors("rope_factors_short.weight"));
     let first = |model: &Model| ropes(&model.graph, 3)[0].frequencies[0].get();
     let divided = |factors: &[f32]| 1.0 / f64::from(factors[0]);
-    assert_eq!(first(&model), divided(&long), "as read for 512 positions, over 64");
-    model.set_context(64);
-    assert_eq!(first(&model), divided(&short));
-    model.set_context(65);
-    assert_eq!(first(&model), divided(&long));
-    assert_eq!(ropes(&model.graph, 0)[1].magnitude.get(), 1.19);
+    let model = read(None);
+    assert_eq!((model.context_length(), model.default_context()), (512, 64));
+    assert_eq!(first(&model), divided(&short), "as many positions as before the stretch");
+    assert_eq!(first(&read(Some(64))), divided(&short));
+    assert_eq!(first(&read(Some(65))), divided(&long));
+    for n_ctx in [None, Some(512)] {
+        let model = read(n_ctx);
+        assert_eq!(ropes(&model.graph, 0)[1].magnitude.get(), 1.19, "of both");
+        assert_eq!(model.graph.builds, 2, "each graph is built once");
+    }
 }
 
 /// Reads a family's synthetic model after a change.

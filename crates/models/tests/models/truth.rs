@@ -71,7 +71,9 @@ fn plain_gelu(model_graph: &mut ModelGraph) -> bool {
 
 fn check(family: Family) {
     let file = open(&family.model());
-    let mut model = Model::read(&file, &ModelOptions::default()).expect("synthetic models are read");
+    // The records were made with a context of 512 positions.
+    let options = ModelOptions { n_ctx: Some(512), ..ModelOptions::default() };
+    let mut model = Model::read(&file, &options).expect("synthetic models are read");
     let spec = model.kv_spec(KvFormat::F32, KvFormat::F32, KvLayout::LaneMajor, 64, 8).expect("a good spec");
     let record = reference(family);
     let plain = logits(&model.graph, &model.weights(&file), &spec, &record);
