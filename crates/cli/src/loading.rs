@@ -13,7 +13,7 @@ use minfer::{
 };
 use minfer_hub::{CacheDir, Pip, Progress, PullTarget, Pulled, Resolution, Stage};
 
-use crate::args::{ContextArgs, ModelArgs, TokenizerArgs};
+use crate::args::{ContextArgs, ModelArgs, TokenizerArgs, VocabularyArgs};
 use crate::counted::counted;
 use crate::output;
 use crate::progress_line::ProgressLine;
@@ -73,9 +73,14 @@ impl Found {
     }
 
     /// The file's tokenizer, as flags say.
-    pub(crate) fn tokenizer(self, args: &TokenizerArgs) -> Result<Tokenizer> {
-        let (file, pre) = (self.open()?, args.tokenizer_pre.as_deref());
-        let tokenizer = file.tokenizer(pre)?;
+    pub(crate) fn tokenizer(self, args: &VocabularyArgs) -> Result<Tokenizer> {
+        if let Some(entry) = args.override_kv.iter().find(|entry| !entry.key.starts_with("tokenizer.")) {
+            return Err(
+                output::Wrong(format!("--override-kv {}: a tokenizer has no such key", entry.key)).into()
+            );
+        }
+        let (file, pre) = (self.open()?, args.tokenizer.tokenizer_pre.as_deref());
+        let tokenizer = file.tokenizer_with(pre, &args.override_kv)?;
         note_unused_pre_tokenizer(&file, pre);
         Ok(tokenizer)
     }

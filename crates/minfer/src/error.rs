@@ -25,7 +25,7 @@ pub enum LoadError {
         cause: ModelError,
     },
     /// The file's tokenizer cannot be built.
-    #[error("{path}: tokenizer: {cause}")]
+    #[error("{path}: tokenizer: {cause}{}", other_token(cause))]
     Tokenizer {
         /// The file.
         path: String,
@@ -129,6 +129,18 @@ fn place(path: &str, cause: &ModelError) -> String {
         ModelError::File(error) if error.path().is_some() => String::new(),
         _ => format!("{path}: "),
     }
+}
+
+/// What gives a special token another id.
+fn other_token(cause: &TokenizerError) -> String {
+    let TokenizerError::IdOutOfRange { name, tokens, .. } = cause else { return String::new() };
+    let key = match *name {
+        "unk" => "unknown",
+        "pad" => "padding",
+        "sep" => "seperator",
+        other => other,
+    };
+    format!("; `metadata` tokenizer.ggml.{key}_token_id=int:ID with an ID below {tokens} replaces it")
 }
 
 fn longer(stretch: Stretch) -> &'static str {

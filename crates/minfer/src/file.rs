@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use minfer_formats::gguf;
-use minfer_models::{Model, ModelOptions};
+use minfer_models::{Metadata, MetadataOverride, Model, ModelError, ModelOptions, Overrides};
 use minfer_text::{BUILTIN_TEMPLATES, ChatTemplate, PreTokenizerInfo, Tokenizer, builtin_template};
 
 use crate::LoadError;
@@ -66,13 +66,32 @@ impl ModelFile {
     /// # Errors
     /// The file has none that this build knows, or one that is not sound.
     pub fn tokenizer(&self, pre: Option<&str>) -> Result<Tokenizer, LoadError> {
+        self.tokenizer_with(pre, &[])
+    }
+
+    /// As [`tokenizer`](Self::tokenizer), with metadata values in place of the file's.
+    ///
+    /// # Errors
+    /// As there, or an override has the wrong type.
+    pub fn tokenizer_with(
+        &self,
+        pre: Option<&str>,
+        overrides: &[MetadataOverride],
+    ) -> Result<Tokenizer, LoadError> {
         let unsound = |cause| LoadError::Tokenizer { path: self.name(), cause };
         // A name that was given is checked also where the file's family has no use for it.
         pre.map(PreTokenizerInfo::named).transpose().map_err(unsound)?;
-        let spec = tokenizer_spec(self.file.metadata(), pre).map_err(|fault| match fault {
-            Fault::File(error) => LoadError::File(error),
+        let of_tokenizer = |entry: &&MetadataOverride| entry.key.starts_with("tokenizer.");
+        let overrides: Vec<_> = overrides.iter().filter(of_tokenizer).cloned().collect();
+        let overrides = Overrides::new(&overrides);
+        let metadata = Metadata::new(&self.file, &overrides);
+        let spec = tokenizer_spec(metadata, pre).map_err(|fault| match fault {
+            Fault::Metadata(ModelError::File(error)) => LoadError::File(error),
+            Fault::Metadata(cause) => LoadError::Model { path: self.name(), cause },
             Fault::Vocabulary(cause) => unsound(cause),
         })?;
+        let useless = |cause| LoadError::Model { path: self.name(), cause };
+        overrides.refuse_useless(self.file.metadata()).map_err(useless)?;
         Tokenizer::new(spec).map_err(unsound)
     }
 

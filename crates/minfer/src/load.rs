@@ -211,8 +211,9 @@ impl Loaded {
         let n_ctx = needs.n_ctx;
         let context_bound = (n_ctx < wanted_n_ctx).then_some(needs.bound);
         let kv = needs.prepared.kv_spec().clone();
+        let pre = options.tokenizer_pre.as_deref();
         let (executor, tokenizer) = std::thread::scope(|scope| {
-            let tokenize = || file.tokenizer(options.tokenizer_pre.as_deref());
+            let tokenize = || file.tokenizer_with(pre, &options.model.metadata);
             let tokenizer = std::thread::Builder::new().spawn_scoped(scope, tokenize);
             let weights = model.weights(file.gguf());
             let executor = needs.prepared.load(&Watched::new(&weights, &kept, &report));

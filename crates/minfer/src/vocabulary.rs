@@ -1,6 +1,6 @@
 //! From a file's `tokenizer.ggml.*` metadata to the `TokenizerSpec` of the text crate.
 
-use minfer_formats::gguf::{GgufError, Metadata};
+use minfer_models::{Metadata, ModelError};
 use minfer_text::{TokenType, TokenizerError, TokenizerSpec};
 
 /// Key of the file's chat template.
@@ -10,14 +10,14 @@ pub(crate) const CHAT_TEMPLATE: &str = "tokenizer.chat_template";
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// A key has the wrong type.
-    File(GgufError),
+    Metadata(ModelError),
     /// The lists have different lengths, or a token has an unknown type.
     Vocabulary(TokenizerError),
 }
 
-impl From<GgufError> for Fault {
-    fn from(error: GgufError) -> Fault {
-        Fault::File(error)
+impl From<ModelError> for Fault {
+    fn from(error: ModelError) -> Fault {
+        Fault::Metadata(error)
     }
 }
 

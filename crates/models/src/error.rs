@@ -37,10 +37,10 @@ pub enum ModelError {
         /// What would be right.
         wanted: String,
     },
-    /// An override of what text is made of.
+    /// An override of a tokenizer's list or of a chat template.
     #[error(
-        "the metadata key {key:?} cannot be replaced; `tokenizer_pre` and `chat_template` replace what a tokenizer \
-         and a conversation are made by"
+        "`metadata` {key}: lists of the tokenizer and chat templates cannot be overridden; `tokenizer_pre` and \
+         `chat_template` replace the pre-tokenizer and the chat template"
     )]
     TokenizerOverride {
         /// The key.

@@ -23,7 +23,7 @@ pub use hyperparams::{
     Window, Yarn,
 };
 pub use load::{FileWeights, Model, ModelOptions};
-pub use metadata::{Metadata, MetadataOverride, MetadataValue};
+pub use metadata::{Metadata, MetadataOverride, MetadataValue, Overrides, TOKENIZER_KEYS};
 pub use overrides::{OverrideRange, RopeNeed, RopeOverrides, RopeScalingKind, RopeSetting};
 pub use rules::{LayerRules, Rules};
 pub use tensors::{AvailableTensors, TensorRule, TensorUse};

@@ -48,8 +48,8 @@ impl Model {
     /// The architecture is not read, metadata or an override is useless, or a tensor is missing, misshapen or of a
     /// wrong type.
     pub fn read(file: &gguf::File, options: &ModelOptions) -> Result<Model, ModelError> {
-        if let Some(text) = options.metadata.iter().find(|of| of.key.starts_with("tokenizer.")) {
-            return Err(ModelError::TokenizerOverride { key: text.key.clone() });
+        if let Some(list) = options.metadata.iter().find(|entry| is_list_of_tokenizer(&entry.key)) {
+            return Err(ModelError::TokenizerOverride { key: list.key.clone() });
         }
         let overrides = Overrides::new(&options.metadata);
         let metadata = Metadata::new(file, &overrides);
@@ -140,6 +140,13 @@ impl WeightSource for FileWeights<'_> {
         let read = self.file.read(self.tensors[id.0 as usize], offset, target);
         read.map_err(|error| WeightError(error.to_string()))
     }
+}
+
+/// Lists of the tokenizer and chat templates, which no override on a command line can hold.
+fn is_list_of_tokenizer(key: &str) -> bool {
+    const LISTS: [&str; 5] = ["tokens", "token_type", "scores", "merges", "precompiled_charsmap"];
+    key.starts_with("tokenizer.chat_template")
+        || key.strip_prefix("tokenizer.ggml.").is_some_and(|name| LISTS.contains(&name))
 }
 
 /// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.

@@ -16,15 +16,35 @@ pub struct Metadata<'f> {
     overrides: &'f Overrides<'f>,
 }
 
-/// Overrides, and which of them have been asked for.
+/// Keys of a tokenizer whose values can be overridden: those that hold no list.
+pub const TOKENIZER_KEYS: [&str; 15] = [
+    "tokenizer.ggml.model",
+    "tokenizer.ggml.pre",
+    "tokenizer.ggml.bos_token_id",
+    "tokenizer.ggml.eos_token_id",
+    "tokenizer.ggml.eot_token_id",
+    "tokenizer.ggml.eom_token_id",
+    "tokenizer.ggml.unknown_token_id",
+    "tokenizer.ggml.padding_token_id",
+    "tokenizer.ggml.seperator_token_id",
+    "tokenizer.ggml.add_bos_token",
+    "tokenizer.ggml.add_eos_token",
+    "tokenizer.ggml.add_space_prefix",
+    "tokenizer.ggml.remove_extra_whitespaces",
+    "tokenizer.ggml.normalizer.lowercase",
+    "tokenizer.ggml.normalizer.strip_accents",
+];
+
+/// Overrides, and which of them were read.
 #[derive(Debug)]
-pub(crate) struct Overrides<'o> {
+pub struct Overrides<'o> {
     entries: &'o [MetadataOverride],
     read: Vec<Cell<bool>>,
 }
 
 impl<'o> Overrides<'o> {
-    pub(crate) fn new(entries: &'o [MetadataOverride]) -> Overrides<'o> {
+    /// None of them read yet.
+    pub fn new(entries: &'o [MetadataOverride]) -> Overrides<'o> {
         Overrides { entries, read: vec![Cell::new(false); entries.len()] }
     }
 
@@ -34,12 +54,16 @@ impl<'o> Overrides<'o> {
         named.inspect(|(_, read)| read.set(true)).last().map(|(entry, _)| &entry.value)
     }
 
-    /// Refuses an override that nothing has asked for and that replaces nothing in the file.
-    pub(crate) fn refuse_useless(&self, file: gguf::Metadata<'_>) -> Result<(), ModelError> {
+    /// Refuses an override that was not read and that replaces nothing in the file.
+    ///
+    /// # Errors
+    /// There is one; the error names it.
+    pub fn refuse_useless(&self, file: gguf::Metadata<'_>) -> Result<(), ModelError> {
         let mut unread = self.entries.iter().zip(&self.read).filter(|(_, read)| !read.get());
-        let Some((entry, _)) = unread.find(|(entry, _)| !file.contains(&entry.key)) else { return Ok(()) };
-        let known: Vec<&str> =
-            file.iter().map(|(key, _)| key).filter(|key| !key.starts_with("tokenizer.")).collect();
+        let means_nothing = |key: &str| !file.contains(key) && !TOKENIZER_KEYS.contains(&key);
+        let Some((entry, _)) = unread.find(|(entry, _)| means_nothing(&entry.key)) else { return Ok(()) };
+        let of_model = file.iter().map(|(key, _)| key).filter(|key| !key.starts_with("tokenizer."));
+        let known: Vec<&str> = of_model.chain(TOKENIZER_KEYS).collect();
         let nearest = nearest(&entry.key, &known).map(str::to_owned);
         Err(ModelError::UselessOverride { key: entry.key.clone(), nearest })
     }
@@ -69,7 +93,7 @@ pub enum MetadataValue {
 
 impl<'f> Metadata<'f> {
     /// The file's metadata under `overrides`; of several for one key the last counts.
-    pub(crate) fn new(file: &'f gguf::File, overrides: &'f Overrides<'f>) -> Metadata<'f> {
+    pub fn new(file: &'f gguf::File, overrides: &'f Overrides<'f>) -> Metadata<'f> {
         Metadata { file: file.metadata(), overrides }
     }
 

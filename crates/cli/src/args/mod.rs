@@ -19,7 +19,7 @@ use clap::{Parser, Subcommand};
 
 pub(crate) use files::{CompletionsArgs, DoctorArgs, GraphFormat, ListArgs, PullArgs, RmArgs, ShowArgs};
 pub(crate) use measure::{BenchArgs, BenchFormat, LogprobsArgs, PerplexityArgs};
-pub(crate) use model::{ContextArgs, ModelArgs, TokenizerArgs};
+pub(crate) use model::{ContextArgs, ModelArgs, TokenizerArgs, VocabularyArgs};
 pub(crate) use parse::{definition, parse, variable_fault};
 pub(crate) use run::{AnswerArgs, ChatArgs, RunArgs};
 pub(crate) use text::{DetokenizeArgs, TokenizeArgs};

@@ -20,6 +20,17 @@ pub(crate) struct TokenizerArgs {
     pub(crate) tokenizer_pre: Option<String>,
 }
 
+/// Flags of commands that use the tokenizer alone.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub(crate) struct VocabularyArgs {
+    #[command(flatten)]
+    pub(crate) tokenizer: TokenizerArgs,
+    /// Metadata in place of the file's: KEY=TYPE:VAL with the types int, float, bool, str; may be repeated.
+    #[arg(long, value_name = "KEY=TYPE:VAL", env = "MINFER_OVERRIDE_KV")]
+    pub(crate) override_kv: Vec<MetadataOverride>,
+}
+
 /// Overrides of the file's metadata.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Model")]

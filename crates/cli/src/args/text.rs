@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use super::model::TokenizerArgs;
+use super::model::VocabularyArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenizeArgs {
@@ -25,7 +25,7 @@ pub(crate) struct TokenizeArgs {
     #[arg(long, conflicts_with = "text")]
     pub(crate) jsonl: bool,
     #[command(flatten)]
-    pub(crate) tokenizer: TokenizerArgs,
+    pub(crate) vocabulary: VocabularyArgs,
 }
 
 #[derive(Debug, Args)]
@@ -41,5 +41,5 @@ pub(crate) struct DetokenizeArgs {
     #[arg(long, conflicts_with = "ids")]
     pub(crate) jsonl: bool,
     #[command(flatten)]
-    pub(crate) tokenizer: TokenizerArgs,
+    pub(crate) vocabulary: VocabularyArgs,
 }

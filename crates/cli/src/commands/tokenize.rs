@@ -10,7 +10,7 @@ use crate::args::{DetokenizeArgs, TokenizeArgs};
 use crate::{loading, output};
 
 pub(super) fn tokenize(args: &TokenizeArgs) -> Result<()> {
-    let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
+    let tokenizer = loading::find(&args.model)?.tokenizer(&args.vocabulary)?;
     let options = EncodeOptions { add_special: args.add_special, parse_special: !args.no_parse_special };
     if args.jsonl {
         return output::answer(|out| lines(tokenizer, options, out));
@@ -71,7 +71,7 @@ fn id_lines(tokenizer: Tokenizer, options: DecodeOptions, out: &mut dyn Write) -
 
 /// Writes the text byte for byte; no line end is added.
 pub(super) fn detokenize(args: &DetokenizeArgs) -> Result<()> {
-    let tokenizer = loading::find(&args.model)?.tokenizer(&args.tokenizer)?;
+    let tokenizer = loading::find(&args.model)?.tokenizer(&args.vocabulary)?;
     let options = DecodeOptions { show_special: !args.hide_special };
     if args.jsonl {
         return output::answer(|out| id_lines(tokenizer, options, out));

@@ -157,3 +157,29 @@ fn put(file: &mut ModelFile, key: &str, value: Option<Value>) {
         None => {}
     }
 }
+
+#[test]
+fn a_special_token_outside_of_the_vocabulary_is_mended_by_an_override() {
+    let place = Place::new();
+    for key in ["eos", "bos", "eot", "unknown", "padding"] {
+        let mut model = Family::Llama.model();
+        model.set(&format!("tokenizer.ggml.{key}_token_id"), 4000_u32);
+        place.write("tiny.gguf", model.to_bytes());
+        let mended = format!("tokenizer.ggml.{key}_token_id=int:");
+        let run = &["run", "tiny.gguf", "the thing", "--raw", "-n", "2", "--temp", "0"][..];
+        let tokenize = &["tokenize", "tiny.gguf", "the thing"][..];
+        for words in [run, tokenize] {
+            let error = place.minfer(words).failure();
+            has(
+                &error,
+                &["token 4000 is outside the vocabulary of 269", &format!("--override-kv {mended}ID")],
+            );
+            let answer = place.minfer(&[words, &["--override-kv", &format!("{mended}1")]].concat()).stdout();
+            assert!(!answer.is_empty(), "{words:?}");
+        }
+    }
+    let tokenize = |entry| place.minfer(&["tokenize", "tiny.gguf", "a", "--override-kv", entry]);
+    has(&tokenize("llama.block_count=int:1").usage(), &["--override-kv llama.block_count"]);
+    has(&tokenize("tokenizer.ggml.eos_tokn_id=int:1").failure(), &["did you mean tokenizer.ggml.eos_token_id?"]);
+    has(&tokenize("tokenizer.ggml.eos_token_id=str:a").failure(), &["int:VALUE"]);
+}

@@ -278,8 +278,8 @@ fn overrides_of_a_wrong_type_are_refused() {
         ),
         (
             "tokenizer.ggml.tokens=str:a",
-            "the metadata key \"tokenizer.ggml.tokens\" cannot be replaced; `tokenizer_pre` and `chat_template` replace what a \
-             tokenizer and a conversation are made by",
+            "`metadata` tokenizer.ggml.tokens: lists of the tokenizer and chat templates cannot be overridden; `tokenizer_pre` \
+             and `chat_template` replace the pre-tokenizer and the chat template",
         ),
         (
             "llama.rope.freq_base=int:0",
@@ -303,6 +303,7 @@ fn overrides_that_mean_nothing_are_refused_by_name() {
     for (entry, wanted) in [
         ("llama.blok_count=int:2", " (did you mean llama.block_count?)"),
         ("foo=int:1", ""),
+        ("tokenizer.ggml.eos_tokn_id=int:1", " (did you mean tokenizer.ggml.eos_token_id?)"),
         ("qwen2.block_count=int:2", " (did you mean llama.block_count?)"),
         // Read only where the method is yarn.
         ("llama.rope.scaling.yarn_beta_fast=float:8", ""),
@@ -316,6 +317,7 @@ fn overrides_that_mean_nothing_are_refused_by_name() {
     for entries in [
         &["llama.rope.scaling.attn_factor=float:1"][..],
         &["general.file_type=int:1"],
+        &["tokenizer.ggml.eot_token_id=int:1"],
         &["llama.block_count=int:3", "llama.block_count=int:4"],
     ] {
         assert_eq!(read(Family::Llama, entries), Ok(()), "{entries:?}");
