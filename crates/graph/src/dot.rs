@@ -6,8 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use minfer_tensor::counted;
-
 use crate::{EmbedBy, Graph, Mask, Node, NormKind, Op, RopePairs, RopeSpec, ValueId, WeightDesc, WeightId};
 
 /// Renders a graph, or the part of it whose nodes' names start with `prefix` (`blk.0.`), in the DOT language. Values that
@@ -256,19 +254,13 @@ fn settings(op: &Op) -> Vec<String> {
             vec![format!("{kind}, eps {:e}{groups}", spec.eps.get())]
         }
         Op::Rope { rope, heads, head_dim } => {
-            vec![format!("{} × {head_dim}", counted(*heads, "head")), rotation(rope)]
+            vec![format!("heads {heads} × {head_dim}"), rotation(rope)]
         }
         Op::KvStore { kv_heads, k_dim, v_dim, .. } => {
-            vec![format!("{}, K {k_dim}, V {v_dim}", counted(*kv_heads, "KV head"))]
+            vec![format!("KV heads {kv_heads}, K {k_dim}, V {v_dim}")]
         }
         Op::RopeStore(spec) => vec![
-            format!(
-                "{}, {}, K {}, V {}",
-                counted(spec.heads, "head"),
-                counted(spec.kv_heads, "KV head"),
-                spec.k_dim,
-                spec.v_dim
-            ),
+            format!("heads {}, KV heads {}, K {}, V {}", spec.heads, spec.kv_heads, spec.k_dim, spec.v_dim),
             rotation(&spec.rope),
         ],
         Op::Attention(spec) => {
@@ -279,12 +271,7 @@ fn settings(op: &Op) -> Vec<String> {
             };
             let cap = spec.softcap.map_or(String::new(), |cap| format!(", soft cap {}", cap.get()));
             vec![
-                format!(
-                    "{} × {}, {}",
-                    counted(spec.heads, "head"),
-                    spec.k_dim,
-                    counted(spec.kv_heads, "KV head")
-                ),
+                format!("heads {} × {}, KV heads {}", spec.heads, spec.k_dim, spec.kv_heads),
                 format!("{mask}, scale {}{cap}", spec.scale.get()),
             ]
         }

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::ops::Range;
 
-use minfer_tensor::counted;
-
 use crate::backend::{Backend, Support};
 use crate::{Graph, KvSpec, ModelGraph, Node, TensorDesc, WeightDesc};
 
@@ -111,7 +109,7 @@ impl fmt::Display for Placement {
         for (index, backend) in self.backends.iter().enumerate() {
             let count = self.nodes.iter().filter(|&&node| node == index).count();
             let separator = if index == 0 { "" } else { ", " };
-            write!(formatter, "{separator}{} on {backend}", counted(count, "node"))?;
+            write!(formatter, "{separator}nodes on {backend}: {count}")?;
         }
         for refusal in &self.refusals {
             write!(formatter, "\n{refusal}")?;

@@ -112,7 +112,7 @@ fn everything_is_counted_and_decided_once() {
     let model_graph = executor.model_graph();
     let weights: u64 = model_graph.used_weights().iter().map(|&id| model_graph.weight(id).bytes()).sum();
     assert_eq!(stats.weight_bytes, weights);
-    assert_eq!(executor.placements()[0].to_string(), "24 nodes on null");
+    assert_eq!(executor.placements()[0].to_string(), "nodes on null: 24");
     assert_eq!(executor.placements()[0].splits().len(), 1);
 
     executor.arena().release(0, 3);

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use minfer_tensor::counted;
-
 use crate::memory::AddressLimit;
 use crate::{MemoryError, available_memory};
 
@@ -86,7 +84,7 @@ pub enum MemoryBound {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BudgetError {
     /// The lease would exceed a bound.
-    #[error("{what} would take {}; {}", counted(*needed, "byte"), bound_text(*bound, *held, *most))]
+    #[error("{what} would take {needed} bytes; {}", bound_text(*bound, *held, *most))]
     Exceeded {
         /// What the memory was for.
         what: MemoryUse,
@@ -105,14 +103,9 @@ pub enum BudgetError {
 }
 
 fn bound_text(bound: MemoryBound, held: u64, most: u64) -> String {
-    let bytes = counted(most, "byte");
     match bound {
-        MemoryBound::Limit => {
-            format!("{held} of the {bytes} that `memory_limit` allows are in use or promised")
-        }
-        MemoryBound::Free => {
-            format!("{held} of the {} free are in use or promised", bytes.with("that is", "that are"))
-        }
+        MemoryBound::Limit => format!("`memory_limit` allows {most}, of which {held} are in use or promised"),
+        MemoryBound::Free => format!("free memory is {most}, of which {held} are in use or promised"),
         MemoryBound::Addresses(AddressLimit { limit, mapped, kept }) => format!(
             "of the {limit} bytes of addresses that the limit of this process (ulimit -v) allows, {mapped} are in use, {kept} are \
              kept for stacks and {held} are promised, which leaves {}",
@@ -330,7 +323,7 @@ mod tests {
         assert_eq!(refused, BudgetError::Exceeded { what: Workspace, needed: 21, held: 80, most, bound });
         assert_eq!(
             refused.to_string(),
-            "the workspace would take 21 bytes; 80 of the 100 bytes that `memory_limit` allows are in use or promised"
+            "the workspace would take 21 bytes; `memory_limit` allows 100, of which 80 are in use or promised"
         );
         assert_eq!(budget.held(), before, "a refusal disturbs nothing");
         let second = budget.lease(&[(Tokenizer, 10), (Workspace, 20)]).unwrap();
@@ -354,7 +347,7 @@ mod tests {
         let refused = budget.lease(&[(Kv, 41)]).unwrap_err().to_string();
         assert_eq!(
             refused,
-            "the KV cache would take 41 bytes; 0 of the 40 bytes that are free are in use or promised"
+            "the KV cache would take 41 bytes; free memory is 40, of which 0 are in use or promised"
         );
         assert!(budget.lease(&[(Kv, u64::MAX), (Weights, u64::MAX)]).is_err());
     }

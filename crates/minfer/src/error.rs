@@ -4,7 +4,6 @@ use minfer_cpu::IsaError;
 use minfer_formats::gguf::GgufError;
 use minfer_graph::{ExecutorError, KvSpecError};
 use minfer_models::ModelError;
-use minfer_tensor::counted;
 use minfer_text::{TemplateError, TokenizerError};
 
 use crate::{BudgetError, Stretch, Suggestion};
@@ -51,11 +50,7 @@ pub enum LoadError {
         known: Vec<String>,
     },
     /// The vocabulary and the model's embedding table differ.
-    #[error(
-        "{path}: the tokenizer has {}, the model's embedding table {}",
-        counted(*tokens, "token"),
-        counted(*rows, "row")
-    )]
+    #[error("{path}: the vocabulary has size {tokens} in the tokenizer and {rows} in the embedding table")]
     VocabularySize {
         /// The file.
         path: String,
@@ -93,9 +88,7 @@ pub enum LoadError {
     },
     /// The KV cache of one sequence is larger than `kv_memory`. Nothing was allocated.
     #[error(
-        "not enough memory for the KV cache: {} {}, `kv_memory` allows {allowed}",
-        counted(*n_ctx, "position").with("takes", "take"),
-        counted(*needed, "byte")
+        "not enough memory for the KV cache: a context of {n_ctx} takes {needed} bytes, `kv_memory` allows {allowed}"
     )]
     KvMemory {
         /// Positions of the sequence.
@@ -111,7 +104,7 @@ pub enum LoadError {
     #[error(transparent)]
     Isa(#[from] IsaError),
     /// The operating system refused threads.
-    #[error("{}: {cause}", counted(*threads, "thread"))]
+    #[error("starting compute threads ({threads}): {cause}")]
     Threads {
         /// How many were asked for.
         threads: usize,

@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use minfer_tensor::{DType, counted};
+use minfer_tensor::DType;
 
 use super::limits::{MAX_ALIGNMENT, MAX_ARRAY_DEPTH, MAX_DIMS, MIN_ALIGNMENT};
 
@@ -65,11 +65,7 @@ pub enum Cause {
         found: u32,
     },
     /// The file ends inside a field.
-    #[error(
-        "the file is cut short: {} needed here and {left} {} left",
-        counted(*wanted, "byte").with("is", "are"),
-        if *left == 1 { "is" } else { "are" }
-    )]
+    #[error("the file is cut short: bytes needed here: {wanted}, bytes left: {left}")]
     Truncated {
         /// Bytes that the field takes.
         wanted: u64,
@@ -96,12 +92,7 @@ pub enum Cause {
         limit: u64,
     },
     /// A count is larger than the rest of the file could hold.
-    #[error(
-        "states {count} {what}, and the {} left {} at most {}",
-        counted(*left, "byte"),
-        if *left == 1 { "holds" } else { "hold" },
-        left / min_bytes
-    )]
+    #[error("states {count} {what}; the rest of the file holds at most {} (bytes left: {left})", left / min_bytes)]
     Count {
         /// What is counted.
         what: &'static str,
@@ -175,7 +166,7 @@ pub enum Cause {
         found: u64,
     },
     /// A tensor has too many dimensions.
-    #[error("has {}; at most {MAX_DIMS} are allowed", counted(*found, "dimension"))]
+    #[error("has {found} dimensions; at most {MAX_DIMS} are allowed")]
     TooManyDims {
         /// The stated count.
         found: u32,
@@ -205,7 +196,7 @@ pub enum Cause {
         name: &'static str,
     },
     /// The first dimension is not a whole number of blocks.
-    #[error("a row of {} is not a whole number of {name} blocks of {block_len}", counted(*elements, "element"))]
+    #[error("the row length {elements} is no multiple of the {name} block length {block_len}")]
     PartialBlock {
         /// Name of the type.
         name: &'static str,
@@ -224,10 +215,7 @@ pub enum Cause {
     },
     /// A tensor's bytes are not all in the file.
     #[error(
-        "its {} at data offset {offset} {} the end of the file, whose data section has {}",
-        counted(*bytes, "byte"),
-        if *bytes == 1 { "passes" } else { "pass" },
-        counted(*available, "byte")
+        "its data (offset {offset}, length {bytes}) passes the end of the file's data section (length {available})"
     )]
     PastEnd {
         /// Offset in the data section.
@@ -296,7 +284,7 @@ pub enum Cause {
         first: String,
     },
     /// The parts have not the number of tensors that they state.
-    #[error("states {} in all parts together, and they have {found}", counted(*stated, "tensor"))]
+    #[error("the stated number of tensors in all parts is {stated}, but the parts have {found}")]
     SplitTensors {
         /// The stated number.
         stated: u64,

@@ -127,7 +127,7 @@ fn parts_that_disagree_are_refused() {
             "fewer",
             |parts| parts[2].tensors = &["c"],
             1,
-            "states 4 tensors in all parts together, and they have 3",
+            "the stated number of tensors in all parts is 4, but the parts have 3",
         ),
     ];
     for (case, change, at, words) in cases {

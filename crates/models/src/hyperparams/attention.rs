@@ -1,7 +1,5 @@
 //! Windows, rotated layers, scale and soft cap of attention.
 
-use minfer_tensor::counted;
-
 use super::{Hyperparams, Keys, RopeHyperparams};
 use crate::ModelError;
 
@@ -94,7 +92,7 @@ impl Keys<'_> {
         let key = "attention.sliding_window_pattern";
         if let Some(layers) = self.metadata.bool_list(&self.name(key))? {
             if layers.len() != n_layers as usize {
-                let wanted = format!("one truth value for each of {}", counted(n_layers, "layer"));
+                let wanted = format!("one truth value for each layer ({n_layers})");
                 return Err(self.bad(key, format!("a list of {}", layers.len()), &wanted));
             }
             return Ok(Some(LayerSet::Listed(layers)));

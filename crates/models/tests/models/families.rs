@@ -330,8 +330,8 @@ fn what_contradicts_itself_is_refused_by_name() {
     refused(
         Family::Gemma2,
         |file| file.set("gemma2.attention.sliding_window_pattern", Value::Bools(vec![true; 3])),
-        "metadata key gemma2.attention.sliding_window_pattern is a list of 3: one truth value for each of 4 \
-         layers is needed",
+        "metadata key gemma2.attention.sliding_window_pattern is a list of 3: one truth value for each layer \
+         (4) is needed",
     );
     refused(
         Family::Smollm3,
