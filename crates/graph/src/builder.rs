@@ -1,4 +1,4 @@
-//! Building programs: one method per operation, which infers the result's shape and gives it a name.
+//! Builds graphs: one method per operation. It checks the operation, infers the shape of the result and names it.
 //!
 //! A builder panics on what only a bug of a model family can cause: shapes that contradict each other, or one
 //! weight name with two shapes. Families check what a file says before they build.

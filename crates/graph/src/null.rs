@@ -246,7 +246,7 @@ impl Backend for NullBackend {
 
     fn workspace_bytes(
         &self,
-        _program: &ModelGraph,
+        _model_graph: &ModelGraph,
         _graph: &Graph,
         plan: &Plan,
         _kv: &KvSpec,
@@ -261,7 +261,7 @@ impl Backend for NullBackend {
 
     fn compile(
         &self,
-        _program: &ModelGraph,
+        _model_graph: &ModelGraph,
         graph: &Graph,
         plan: &Plan,
         _weights: &dyn LoadedWeights,

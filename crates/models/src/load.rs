@@ -62,7 +62,7 @@ impl Model {
         let mut hyperparams = (family.hyperparameters)(&metadata)?;
         options.rope.apply(&mut hyperparams)?;
         let rules = (family.tensors)(&hyperparams);
-        let (present, parameters) = check_tensors(file, &rules)?;
+        let (available, parameters) = check_tensors(file, &rules)?;
         read_rope_factors(file, &rules, &mut hyperparams.rope)?;
         hyperparams.rope.choose_factors(options.n_ctx.unwrap_or(hyperparams.default_context()));
         let known: HashSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
@@ -72,7 +72,7 @@ impl Model {
         Ok(Model {
             name,
             family,
-            graph: (family.graph)(&hyperparams, &present),
+            graph: (family.graph)(&hyperparams, &available),
             hyperparams,
             parameters,
             unused: names.filter(|name| !known.contains(name)).map(str::to_owned).collect(),
@@ -151,7 +151,7 @@ fn is_list_of_tokenizer(key: &str) -> bool {
 
 /// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.
 fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTensors, u64), ModelError> {
-    let (mut present, mut parameters) = (AvailableTensors::default(), 0);
+    let (mut available, mut parameters) = (AvailableTensors::default(), 0);
     for rule in rules {
         let Some(tensor) = file.tensor(&rule.name) else {
             if rule.optional || rule.instead.as_ref().is_some_and(|name| file.tensor(name).is_some()) {
@@ -165,10 +165,10 @@ fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTe
         rule.check(&shape, dtype)?;
         parameters += tensor.elements();
         if rule.usage != TensorUse::Constant {
-            present.insert(rule, dtype);
+            available.insert(rule, dtype);
         }
     }
-    Ok((present, parameters))
+    Ok((available, parameters))
 }
 
 /// Puts the file's rope factors into the hyperparameters, where the family knows them and the file has them.

@@ -22,11 +22,11 @@ pub struct LayerRules<'r, 'h> {
 impl<'h> Rules<'h> {
     /// Embedding, output norm and output; a file without an output ties it to the embedding.
     pub fn model(hyperparams: &'h Hyperparams) -> Rules<'h> {
-        let Hyperparams { width, vocab, .. } = *hyperparams;
+        let Hyperparams { hidden_size, vocab, .. } = *hyperparams;
         let mut rules = Rules { hyperparams, rules: Vec::new() };
-        rules.rules.push(TensorRule::matrix("token_embd.weight", vocab, width));
+        rules.rules.push(TensorRule::matrix("token_embd.weight", vocab, hidden_size));
         rules.norm("output_norm");
-        rules.rules.push(TensorRule::matrix("output.weight", vocab, width).optional());
+        rules.rules.push(TensorRule::matrix("output.weight", vocab, hidden_size).optional());
         rules.rules.push(TensorRule::vector("output.bias", vocab).optional());
         rules
     }
@@ -52,10 +52,10 @@ impl<'h> Rules<'h> {
 
     /// Factors of a norm of hidden rows, and summands where the formula takes a mean away.
     fn norm(&mut self, name: &str) {
-        let width = self.hyperparams.width;
-        self.rules.push(TensorRule::vector(format!("{name}.weight"), width));
+        let hidden_size = self.hyperparams.hidden_size;
+        self.rules.push(TensorRule::vector(format!("{name}.weight"), hidden_size));
         if self.hyperparams.norm_kind == NormKind::Layer {
-            self.rules.push(TensorRule::vector(format!("{name}.bias"), width).optional());
+            self.rules.push(TensorRule::vector(format!("{name}.bias"), hidden_size).optional());
         }
     }
 }
@@ -89,20 +89,20 @@ impl LayerRules<'_, '_> {
     /// Projections to Q, K and V, and back.
     #[must_use]
     pub fn attention(self) -> Self {
-        let Hyperparams { width, .. } = *self.rules.hyperparams;
+        let Hyperparams { hidden_size, .. } = *self.rules.hyperparams;
         let [q, k, v] = self.projections();
-        self.linear("attn_q", q, width)
-            .linear("attn_k", k, width)
-            .linear("attn_v", v, width)
+        self.linear("attn_q", q, hidden_size)
+            .linear("attn_k", k, hidden_size)
+            .linear("attn_v", v, hidden_size)
             .attention_output()
     }
 
     /// One projection to Q, K and V side by side, and the one back.
     #[must_use]
     pub fn fused_attention(self) -> Self {
-        let Hyperparams { width, .. } = *self.rules.hyperparams;
+        let Hyperparams { hidden_size, .. } = *self.rules.hyperparams;
         let rows = self.projections().iter().sum();
-        self.linear("attn_qkv", rows, width).attention_output()
+        self.linear("attn_qkv", rows, hidden_size).attention_output()
     }
 
     /// One projection to Q, K and V or three, and the one back.
@@ -115,8 +115,8 @@ impl LayerRules<'_, '_> {
             rule.instead = Some(joint.clone());
         }
         let rows = layer.projections().iter().sum();
-        let width = layer.rules.hyperparams.width;
-        layer.linear("attn_qkv", rows, width).optional("attn_qkv.weight")
+        let hidden_size = layer.rules.hyperparams.hidden_size;
+        layer.linear("attn_qkv", rows, hidden_size).optional("attn_qkv.weight")
     }
 
     /// Norms of Q and K: of each head.
@@ -147,22 +147,22 @@ impl LayerRules<'_, '_> {
     /// Gate, up and down.
     #[must_use]
     pub fn gated_mlp(self) -> Self {
-        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
-        self.linear("ffn_gate", feed_forward, width).plain_mlp()
+        let Hyperparams { hidden_size, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_gate", feed_forward, hidden_size).plain_mlp()
     }
 
     /// Gate and up side by side in `ffn_up`, and down.
     #[must_use]
     pub fn fused_mlp(self) -> Self {
-        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
-        self.linear("ffn_up", 2 * feed_forward, width).linear("ffn_down", width, feed_forward)
+        let Hyperparams { hidden_size, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_up", 2 * feed_forward, hidden_size).linear("ffn_down", hidden_size, feed_forward)
     }
 
     /// Up and down.
     #[must_use]
     pub fn plain_mlp(self) -> Self {
-        let Hyperparams { width, feed_forward, .. } = *self.rules.hyperparams;
-        self.linear("ffn_up", feed_forward, width).linear("ffn_down", width, feed_forward)
+        let Hyperparams { hidden_size, feed_forward, .. } = *self.rules.hyperparams;
+        self.linear("ffn_up", feed_forward, hidden_size).linear("ffn_down", hidden_size, feed_forward)
     }
 
     /// Makes a tensor of this layer that is optional so far one that must be there.
@@ -191,14 +191,15 @@ impl LayerRules<'_, '_> {
     }
 
     fn attention_output(self) -> Self {
-        let (width, columns) = (self.rules.hyperparams.width, self.rules.hyperparams.attention_width());
-        self.linear("attn_output", width, columns)
+        let (hidden_size, columns) =
+            (self.rules.hyperparams.hidden_size, self.rules.hyperparams.attention_output_size());
+        self.linear("attn_output", hidden_size, columns)
     }
 
     /// Widths of Q, K and V.
     fn projections(&self) -> [u32; 3] {
         let numbers = self.rules.hyperparams;
-        [numbers.q_width(), numbers.k_width(), numbers.v_width()]
+        [numbers.q_size(), numbers.k_size(), numbers.v_size()]
     }
 
     fn name(&self, local: &str) -> String {

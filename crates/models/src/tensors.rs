@@ -117,8 +117,8 @@ impl AvailableTensors {
 
 impl FromIterator<(TensorRule, DType)> for AvailableTensors {
     fn from_iter<I: IntoIterator<Item = (TensorRule, DType)>>(tensors: I) -> AvailableTensors {
-        let mut present = AvailableTensors::default();
-        tensors.into_iter().for_each(|(rule, dtype)| present.insert(&rule, dtype));
-        present
+        let mut available = AvailableTensors::default();
+        tensors.into_iter().for_each(|(rule, dtype)| available.insert(&rule, dtype));
+        available
     }
 }

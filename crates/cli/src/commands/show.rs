@@ -102,9 +102,9 @@ fn print_model(out: &mut dyn Write, file: &ModelFile, model: &Model) -> Result<(
     )?;
     writeln!(
         out,
-        "  {}, width {}, {}, {}, feed-forward {}, vocabulary {}, context {}",
+        "  {}, hidden size {}, {}, {}, feed-forward {}, vocabulary {}, context {}",
         counted(numbers.n_layers, "layer"),
-        numbers.width,
+        numbers.hidden_size,
         counted(numbers.heads, "head"),
         counted(numbers.kv_heads, "KV head"),
         numbers.feed_forward,
@@ -158,7 +158,8 @@ fn described<'a>(file: &'a ModelFile, model: &'a Result<Model, String>) -> Descr
             "family": model.family.architecture,
             "parameters": model.parameters,
             "n_layers": model.hyperparams.n_layers,
-            "width": model.hyperparams.width,
+            "hidden_size": model.hyperparams.hidden_size,
+            "width": model.hyperparams.hidden_size,
             "vocabulary": model.hyperparams.vocab,
             "context_length": model.hyperparams.context_length,
             "weight_bytes": model.weights(gguf).total_bytes(),

@@ -1,4 +1,5 @@
-//! command-r: attention and gated feed-forward part side by side on one layer norm, a factor on logits. Command R and R+, Aya.
+//! Command R, Command R+ and Aya (`command-r`): attention and gated MLP run in parallel on one
+//! LayerNorm; logits are scaled.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -6,28 +7,28 @@ use crate::blocks::{decoder, mlp};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "command-r");
     keys.refuse_experts()?;
     let mut numbers = Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Layer)?;
-    numbers.attention.head_factors = true;
+    numbers.attention.head_norm_weights = true;
     numbers.scales.logits = keys.factor("logit_scale")?.unwrap_or(1.0);
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams)
         .layers(|layer| layer.norm("attn_norm").attention().norms_of_each_head().gated_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::parallel_layer(scope, x, ["attn_norm"; 2], |scope, x| mlp::gated(scope, x, Activation::Silu))
     })
 }

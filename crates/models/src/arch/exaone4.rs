@@ -1,5 +1,5 @@
-//! exaone4: norms after each part and none before, norms of the heads of Q and K. The 32B model has a window in three of four
-//! layers; those rotate, the fourth does not.
+//! EXAONE 4 (`exaone4`): norms after attention and MLP instead of before them, and a norm per head of
+//! Q and K. The 32B model has sliding-window attention in three of four layers; only those use RoPE.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -10,10 +10,10 @@ use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules
 /// Layers of the 32B model, which has a window though old files do not say so.
 const LAYERS_32B: u32 = 64;
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "exaone4");
     keys.refuse_experts()?;
@@ -26,7 +26,7 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams)
         .with(TensorRule::constant("rope_freqs.weight", hyperparams.rope.dims / 2).optional())
@@ -36,9 +36,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         })
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, POST_NORMS, Activation::Silu)
     })
 }

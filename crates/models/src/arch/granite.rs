@@ -1,4 +1,5 @@
-//! granite: llama with constant factors on the embedding, on scores, on what each part adds, and (as a divisor) on logits.
+//! Granite (`granite`): llama with multipliers for embeddings, attention scores and residuals, and a
+//! divisor for logits.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -6,10 +7,10 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, Scales, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless, or the model has experts.
+/// A key is missing or has a value that cannot be used, or the model has experts.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "granite");
     keys.refuse_experts()?;
@@ -30,16 +31,16 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams)
         .with(TensorRule::constant("rope_freqs.weight", hyperparams.rope.dims / 2).optional())
         .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

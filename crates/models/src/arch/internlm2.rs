@@ -1,4 +1,4 @@
-//! internlm2: what llama is, by another name. InternLM 2 and 2.5.
+//! InternLM 2 and 2.5 (`internlm2`): the same graph as llama.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -6,24 +6,24 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "internlm2");
     keys.refuse_experts()?;
     Hyperparams::read(&keys, RopePairs::Adjacent, NormKind::Rms)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

@@ -1,7 +1,9 @@
-//! llama: pre-norm layers, grouped queries, gated SiLU. Llama 1 to 3, Mistral, TinyLlama, SmolLM2 and many more.
+//! Llama 1 to 3, Mistral, TinyLlama, SmolLM2 and many more (`llama`): pre-norm layers,
+//! grouped-query attention, gated SiLU MLP.
 //!
-//! Rows of Q and K in GGUF files are permuted so that neighbours form a rotated pair. Llama 3.1 and later divide the
-//! frequencies by `rope_freqs.weight`. Some members have biases; some see the latest positions only, in every layer.
+//! GGUF files store rows of Q and K permuted, so that neighbours form a rotated pair. Llama 3.1 and
+//! later divide the RoPE frequencies by `rope_freqs.weight`. Some models have biases; some have
+//! sliding-window attention in every layer.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -9,10 +11,10 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless, or the model has experts.
+/// A key is missing or has a value that cannot be used, or the model has experts.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "llama");
     keys.refuse_experts()?;
@@ -21,16 +23,16 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams)
         .with(TensorRule::constant("rope_freqs.weight", hyperparams.rope.dims / 2).optional())
         .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

@@ -1,4 +1,5 @@
-//! minicpm: llama with constant factors on the embedding, on what each part adds, and (as a divisor) on logits. MiniCPM 1 and 2.
+//! MiniCPM 1 and 2 (`minicpm`): llama with multipliers for embeddings and residuals, and a divisor
+//! for logits.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -6,10 +7,10 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, Metadata, ModelError, Rules, Scales, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "minicpm").with_long_rope();
     keys.refuse_experts()?;
@@ -17,13 +18,13 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     numbers.scales = Scales {
         embedding: keys.factor("embedding_scale")?.unwrap_or(12.0),
         residual: keys.factor("residual_scale")?.unwrap_or(1.4 / (numbers.n_layers as f32).sqrt()),
-        logits: keys.factor("logit_scale")?.map_or(256.0 / numbers.width as f32, f32::recip),
+        logits: keys.factor("logit_scale")?.map_or(256.0 / numbers.hidden_size as f32, f32::recip),
         logit_softcap: None,
     };
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     let factors = |name: &str| {
         let rule = TensorRule::constant(name, hyperparams.rope.dims / 2);
@@ -35,9 +36,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

@@ -1,4 +1,5 @@
-//! olmo2: norms after each part and none before, and a norm over all heads of Q and of K together. OLMo 2 and 3.
+//! OLMo 2 and 3 (`olmo2`): norms after attention and MLP instead of before them, and one norm over all
+//! heads of Q and one over all heads of K.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -8,10 +9,10 @@ use crate::{
     AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, RopeHyperparams, Rules, TensorRule,
 };
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "olmo2");
     keys.refuse_experts()?;
@@ -23,7 +24,7 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| {
         let layer = layer.attention().row_norms().norm("post_attention_norm");
@@ -31,9 +32,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, POST_NORMS, Activation::Silu)
     })
 }

@@ -1,7 +1,8 @@
-//! phi3: pre-norm layers with Q, K and V in one tensor and gate and up in another. Phi 3, 3.5 and 4.
+//! Phi 3, 3.5 and 4 (`phi3`): pre-norm layers; Q, K and V are one tensor, gate and up another.
 //!
-//! Long-context members divide the frequencies by one set of factors up to the original context and by another beyond it, which
-//! the context that a model is run with decides. (Ding et al., "LongRoPE".)
+//! Long-context models have two lists of divisors of the RoPE frequencies: one for contexts up to the
+//! original one, one for longer contexts. [`ModelOptions::n_ctx`](crate::ModelOptions::n_ctx) chooses.
+//! (Ding et al., "LongRoPE".)
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -9,10 +10,10 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "phi3").with_long_rope();
     keys.refuse_experts()?;
@@ -21,7 +22,7 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     let factors = |name: &str| {
         let rule = TensorRule::constant(name, hyperparams.rope.dims / 2);
@@ -33,9 +34,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
         .layers(|layer| layer.norm("attn_norm").fused_attention().norm("ffn_norm").fused_mlp())
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

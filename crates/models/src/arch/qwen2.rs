@@ -1,4 +1,5 @@
-//! qwen2: pre-norm layers, grouped queries, gated SiLU, biases on q, k and v. Qwen 2 and 2.5, Qwen2.5-Coder and others.
+//! Qwen 2, Qwen 2.5 and Qwen2.5-Coder (`qwen2`): llama with biases of Q, K and V and another order of
+//! rotated pairs.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 
@@ -6,10 +7,10 @@ use crate::blocks::decoder::{self, PRE_NORMS};
 use crate::hyperparams::Keys;
 use crate::{AvailableTensors, Hyperparams, LayerSet, Metadata, ModelError, Rules, TensorRule};
 
-/// Reads and checks the metadata.
+/// Reads and checks the hyperparameters.
 ///
 /// # Errors
-/// A key is missing or its value useless.
+/// A key is missing or has a value that cannot be used.
 pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelError> {
     let keys = Keys::of(metadata, "qwen2");
     keys.refuse_experts()?;
@@ -18,7 +19,7 @@ pub fn hyperparameters(metadata: &Metadata<'_>) -> Result<Hyperparams, ModelErro
     Ok(numbers)
 }
 
-/// The tensors.
+/// Tensors of a file, with their shapes.
 pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     Rules::model(hyperparams).layers(|layer| {
         let layer = layer.norm("attn_norm").attention().norm("ffn_norm").gated_mlp();
@@ -28,9 +29,9 @@ pub fn tensors(hyperparams: &Hyperparams) -> Vec<TensorRule> {
     })
 }
 
-/// The model_graph.
-pub fn graph(hyperparams: &Hyperparams, present: &AvailableTensors) -> ModelGraph {
-    decoder::model_graph(hyperparams, present, |scope, x| {
+/// Builds the body and the head graph.
+pub fn graph(hyperparams: &Hyperparams, available: &AvailableTensors) -> ModelGraph {
+    decoder::model_graph(hyperparams, available, |scope, x| {
         decoder::gated_layer(scope, x, PRE_NORMS, Activation::Silu)
     })
 }

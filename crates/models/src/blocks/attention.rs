@@ -41,7 +41,7 @@ fn projections(scope: &mut Scope<'_, '_>, x: ValueId) -> [ValueId; 3] {
     if scope.optional("attn_qkv.weight").is_none() {
         return ["attn_q", "attn_k", "attn_v"].map(|local| scope.linear(x, local));
     }
-    let [q, k, v] = [scope.hyperparams.q_width(), scope.hyperparams.k_width(), scope.hyperparams.v_width()];
+    let [q, k, v] = [scope.hyperparams.q_size(), scope.hyperparams.k_size(), scope.hyperparams.v_size()];
     let joint = scope.linear(x, "attn_qkv");
     [
         scope.view(joint, 0, q, "attn_q"),

@@ -8,17 +8,17 @@ use crate::{AvailableTensors, Hyperparams};
 /// The model graph: rows of the embedding, then each layer, then the head. `layer` gives the hidden row after a layer.
 pub fn model_graph(
     hyperparams: &Hyperparams,
-    present: &AvailableTensors,
+    available: &AvailableTensors,
     layer: impl Fn(&mut Scope<'_, '_>, ValueId) -> ValueId,
 ) -> ModelGraph {
     let mut model_graph = ModelGraphBuilder::new();
     let mut body = model_graph.body();
-    let mut x = embed(&mut Scope::model(&mut body, hyperparams, present));
+    let mut x = embed(&mut Scope::model(&mut body, hyperparams, available));
     for index in 0..hyperparams.n_layers {
-        x = layer(&mut Scope::layer(&mut body, hyperparams, present, index), x);
+        x = layer(&mut Scope::layer(&mut body, hyperparams, available, index), x);
     }
     let body = body.finish(&[x]);
-    let head = head::logits(&mut model_graph, present, hyperparams);
+    let head = head::logits(&mut model_graph, available, hyperparams);
     model_graph.finish(body, head)
 }
 

@@ -9,11 +9,11 @@ use crate::{AvailableTensors, Hyperparams};
 /// table where the file ties the two. Then scale and soft cap, where the model has them.
 pub fn logits(
     model_graph: &mut ModelGraphBuilder,
-    present: &AvailableTensors,
+    available: &AvailableTensors,
     hyperparams: &Hyperparams,
 ) -> Graph {
-    let (mut graph, hidden) = model_graph.head(hyperparams.width);
-    let mut scope = Scope::model(&mut graph, hyperparams, present);
+    let (mut graph, hidden) = model_graph.head(hyperparams.hidden_size);
+    let mut scope = Scope::model(&mut graph, hyperparams, available);
     let rows = scope.graph.gather_rows(hidden);
     let normed = norm::row(&mut scope, rows, "output_norm");
     let weight = match scope.optional("output.weight") {

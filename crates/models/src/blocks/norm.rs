@@ -18,7 +18,8 @@ pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
 pub fn heads(scope: &mut Scope<'_, '_>, x: ValueId, local: &str, heads: u32) -> ValueId {
     let Some(weight) = scope.optional(&format!("{local}.weight")) else { return x };
     let numbers = scope.hyperparams;
-    let of_row = scope.graph.weight_rows(weight) == scope.graph.width(x) && !numbers.attention.head_factors;
+    let of_row =
+        scope.graph.weight_rows(weight) == scope.graph.width(x) && !numbers.attention.head_norm_weights;
     let groups = if of_row { 1 } else { heads };
     let (kind, eps) = (numbers.norm_kind, numbers.norm_eps.into());
     let name = scope.name(local);

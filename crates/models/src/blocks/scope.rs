@@ -10,7 +10,7 @@ pub struct Scope<'s, 'p> {
     pub hyperparams: &'s Hyperparams,
     /// The layer; 0 outside of layers.
     pub layer: u32,
-    present: &'s AvailableTensors,
+    available: &'s AvailableTensors,
     prefix: String,
 }
 
@@ -19,19 +19,19 @@ impl<'s, 'p> Scope<'s, 'p> {
     pub fn model(
         graph: &'s mut GraphBuilder<'p>,
         hyperparams: &'s Hyperparams,
-        present: &'s AvailableTensors,
+        available: &'s AvailableTensors,
     ) -> Scope<'s, 'p> {
-        Scope { graph, hyperparams, layer: 0, present, prefix: String::new() }
+        Scope { graph, hyperparams, layer: 0, available, prefix: String::new() }
     }
 
     /// The tensors of one layer, `blk.{layer}.*`.
     pub fn layer(
         graph: &'s mut GraphBuilder<'p>,
         hyperparams: &'s Hyperparams,
-        present: &'s AvailableTensors,
+        available: &'s AvailableTensors,
         layer: u32,
     ) -> Scope<'s, 'p> {
-        Scope { graph, hyperparams, layer, present, prefix: format!("blk.{layer}.") }
+        Scope { graph, hyperparams, layer, available, prefix: format!("blk.{layer}.") }
     }
 
     /// The full name of something of this part.
@@ -42,7 +42,7 @@ impl<'s, 'p> Scope<'s, 'p> {
     /// A weight, if the file has it.
     pub fn optional(&mut self, local: &str) -> Option<WeightId> {
         let name = self.name(local);
-        self.present.weight(self.graph, &name)
+        self.available.weight(self.graph, &name)
     }
 
     /// A weight.
@@ -51,7 +51,7 @@ impl<'s, 'p> Scope<'s, 'p> {
     /// No rule of the family asks for it.
     pub fn required(&mut self, local: &str) -> WeightId {
         let name = self.name(local);
-        self.present.required(self.graph, &name)
+        self.available.required(self.graph, &name)
     }
 
     /// `x * {local}.weight^T`, plus `{local}.bias` if the file has it.

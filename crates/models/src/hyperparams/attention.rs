@@ -17,7 +17,7 @@ pub struct AttentionHyperparams {
     /// Layers whose queries and keys are rotated.
     pub rotated: LayerSet,
     /// Whether norms of Q and K are of each head, also where every head has factors of its own.
-    pub head_factors: bool,
+    pub head_norm_weights: bool,
 }
 
 /// Attention to the latest positions.
@@ -63,7 +63,7 @@ impl AttentionHyperparams {
             window: None,
             window_rope: None,
             rotated: LayerSet::All,
-            head_factors: false,
+            head_norm_weights: false,
         }
     }
 

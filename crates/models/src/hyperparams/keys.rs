@@ -109,16 +109,19 @@ impl<'m> Keys<'m> {
         }
     }
 
-    pub(super) fn head_dim(&self, key: &str, width: u32, heads: u32) -> Result<u32, ModelError> {
+    pub(super) fn head_dim(&self, key: &str, hidden_size: u32, heads: u32) -> Result<u32, ModelError> {
         if let Some(dim) = self.optional_count(key, 1 << 13)? {
             return Ok(dim);
         }
-        if !width.is_multiple_of(heads) {
-            let wanted =
-                format!("a divisor of {} = {width}, or {}", self.name("embedding_length"), self.name(key));
+        if !hidden_size.is_multiple_of(heads) {
+            let wanted = format!(
+                "a divisor of {} = {hidden_size}, or {}",
+                self.name("embedding_length"),
+                self.name(key)
+            );
             return Err(self.bad("attention.head_count", heads, &wanted));
         }
-        Ok(width / heads)
+        Ok(hidden_size / heads)
     }
 
     /// The tokenizer's tokens, which the embedding has rows for; `vocab_size` where the file has no tokenizer.

@@ -20,7 +20,7 @@ pub struct Hyperparams {
     /// Layers.
     pub n_layers: u32,
     /// Elements of a hidden row.
-    pub width: u32,
+    pub hidden_size: u32,
     /// Query heads of a layer.
     pub heads: u32,
     /// Key and value heads of a layer; divides `heads`.
@@ -61,14 +61,14 @@ impl Hyperparams {
         keys.refuse_bidirectional()?;
         keys.refuse_number("attention.clamp_kqv", "clamped projections")?;
         keys.refuse_number("attention.max_alibi_bias", "position biases of scores")?;
-        let width = keys.count("embedding_length", 1 << 20)?;
+        let hidden_size = keys.count("embedding_length", 1 << 20)?;
         let heads = keys.count("attention.head_count", 1 << 12)?;
         let kv_heads = keys.count_or("attention.head_count_kv", 1 << 12, heads)?;
         if !heads.is_multiple_of(kv_heads) {
             let wanted = format!("a divisor of {} = {heads}", keys.name("attention.head_count"));
             return Err(keys.bad("attention.head_count_kv", kv_heads, &wanted));
         }
-        let k_dim = keys.head_dim("attention.key_length", width, heads)?;
+        let k_dim = keys.head_dim("attention.key_length", hidden_size, heads)?;
         let context_length = keys.count("context_length", 1 << 30)?;
         let eps = match norm_kind {
             NormKind::Rms => "attention.layer_norm_rms_epsilon",
@@ -76,11 +76,11 @@ impl Hyperparams {
         };
         Ok(Hyperparams {
             n_layers: keys.count("block_count", 1 << 12)?,
-            width,
+            hidden_size,
             heads,
             kv_heads,
             k_dim,
-            v_dim: keys.head_dim("attention.value_length", width, heads)?,
+            v_dim: keys.head_dim("attention.value_length", hidden_size, heads)?,
             feed_forward: keys.count("feed_forward_length", 1 << 24)?,
             vocab: keys.vocab()?,
             context_length,
@@ -92,10 +92,10 @@ impl Hyperparams {
         })
     }
 
-    /// Scales scores by 1 / sqrt(width / heads) in the member of a family that has this many layers.
-    pub(crate) fn scale_by_width_per_head(&mut self, n_layers: u32) {
+    /// Scales scores by 1 / sqrt(hidden_size / heads) in the member of a family that has this many layers.
+    pub(crate) fn scale_by_hidden_size_per_head(&mut self, n_layers: u32) {
         if self.n_layers == n_layers {
-            self.attention.scale = (1.0 / f64::from(self.width / self.heads).sqrt()) as f32;
+            self.attention.scale = (1.0 / f64::from(self.hidden_size / self.heads).sqrt()) as f32;
         }
     }
 
@@ -109,22 +109,22 @@ impl Hyperparams {
     }
 
     /// Elements of a row of all query heads.
-    pub fn q_width(&self) -> u32 {
+    pub fn q_size(&self) -> u32 {
         self.heads * self.k_dim
     }
 
     /// Elements of a row of all key heads.
-    pub fn k_width(&self) -> u32 {
+    pub fn k_size(&self) -> u32 {
         self.kv_heads * self.k_dim
     }
 
     /// Elements of a row of all value heads.
-    pub fn v_width(&self) -> u32 {
+    pub fn v_size(&self) -> u32 {
         self.kv_heads * self.v_dim
     }
 
     /// Elements of a row of what attention yields.
-    pub fn attention_width(&self) -> u32 {
+    pub fn attention_output_size(&self) -> u32 {
         self.heads * self.v_dim
     }
 

@@ -72,7 +72,7 @@ fn every_family_gives_a_program_that_verifies() {
 fn numbers_are_read() {
     let model = read(&Family::LlamaOdd.model()).unwrap();
     let numbers = &model.hyperparams;
-    assert_eq!((numbers.n_layers, numbers.width, numbers.heads, numbers.kv_heads), (4, 72, 3, 1));
+    assert_eq!((numbers.n_layers, numbers.hidden_size, numbers.heads, numbers.kv_heads), (4, 72, 3, 1));
     assert_eq!((numbers.k_dim, numbers.v_dim, numbers.feed_forward, numbers.vocab), (24, 24, 80, 269));
     assert_eq!((numbers.norm_eps, numbers.rope.dims, numbers.rope.base), (1e-5, 24, 10_000.0));
     assert_eq!(model.family.architecture, "llama");
