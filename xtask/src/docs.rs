@@ -11,8 +11,8 @@ const SUPPORT: &str = "docs/support.md";
 
 /// Write the pages that are made from the code's own tables.
 ///
-/// docs/support.md lists families, types, tokenizers and chat templates, each with how it was verified. A row of a table that
-/// has no recorded verification is an error.
+/// docs/support.md lists families, types, tokenizers and chat templates, each with how it was
+/// verified. A row of a table that has no recorded verification is an error.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write nothing; fail where a page is not what the tables say

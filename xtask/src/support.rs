@@ -91,7 +91,8 @@ fn decoder(name: &str) -> Result<&'static str> {
     Ok("vectors of the `gguf` package")
 }
 
-/// Which backend runs which operation on which types, by the cases that every backend is tested with.
+/// Which backend runs which operation on which types, by the cases that every backend is tested
+/// with.
 fn operations() -> Result<String> {
     let cpu = CpuBackend::new(Isa::Scalar, Arc::new(Pool::new(1)?));
     let backends: [&dyn Backend; 1] = [&cpu];

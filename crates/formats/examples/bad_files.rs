@@ -1,6 +1,7 @@
 //! Writes the crafted bad GGUF files of the tests to a folder: `bad_files DIR`.
 //!
-//! Prints one line per file: its name, and the words that its refusal must contain, separated by tabs.
+//! Prints one line per file: its name, and the words that its refusal must contain, separated by
+//! tabs.
 
 #[allow(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/gguf/raw.rs"]

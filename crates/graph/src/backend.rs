@@ -9,7 +9,8 @@ use crate::{
     WeightId,
 };
 
-/// Where the bytes of weights come from while a backend loads them. Several threads may read at once.
+/// Where the bytes of weights come from while a backend loads them. Several threads may read at
+/// once.
 pub trait WeightSource: Sync {
     /// Bytes that are stored of a weight.
     fn stored_bytes(&self, id: WeightId) -> u64;
@@ -113,8 +114,8 @@ pub trait Backend: Send + Sync {
     /// Short name: `cpu`, `cuda0`, `null`.
     fn name(&self) -> &str;
 
-    /// Whether `op` runs here on these operand and result descriptions. `weights` are those that the payload names, in the
-    /// order of [`Op::weights`].
+    /// Whether `op` runs here on these operand and result descriptions. `weights` are those that
+    /// the payload names, in the order of [`Op::weights`].
     fn supports(
         &self,
         op: &Op,
@@ -124,11 +125,13 @@ pub trait Backend: Send + Sync {
         kv: &KvSpec,
     ) -> Support;
 
-    /// Bytes that [`load`](Backend::load) keeps of each weight of the model graph, in the model graph's order: 0 for one that no graph
-    /// uses. They may be more or fewer than the file's; a weight that `load` refuses counts as the file's.
+    /// Bytes that [`load`](Backend::load) keeps of each weight of the model graph, in the model
+    /// graph's order: 0 for one that no graph uses. They may be more or fewer than the file's; a
+    /// weight that `load` refuses counts as the file's.
     fn weight_bytes(&self, model_graph: &ModelGraph) -> Vec<u64>;
 
-    /// Packs or uploads every weight that the model graph's graphs use. A weight used twice is stored once.
+    /// Packs or uploads every weight that the model graph's graphs use. A weight used twice is
+    /// stored once.
     ///
     /// # Errors
     /// Memory was refused, or a weight's type cannot be used in the way the graphs ask.
@@ -218,34 +221,41 @@ pub struct KvRows {
     pub rows: Range<u32>,
 }
 
-/// Bytes of KV blocks. The engine's store decides which block holds what; the arena only keeps bytes.
+/// Bytes of KV blocks. The engine's store decides which block holds what; the arena only keeps
+/// bytes.
 pub trait KvArena: Send {
     /// The geometry it was made with.
     fn spec(&self) -> &KvSpec;
 
-    /// Makes a block's memory present. What it holds is left open: rows count only once they were stored.
+    /// Makes a block's memory present. What it holds is left open: rows count only once they were
+    /// stored.
     ///
     /// # Errors
-    /// The limit would be passed ([`BackendError::OverKvLimit`]), or memory was refused; no block has changed.
+    /// The limit would be passed ([`BackendError::OverKvLimit`]), or memory was refused; no block
+    /// has changed.
     fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError>;
 
-    /// Gives a block's memory back: to the system, or to blocks that come, as far as memory is kept warm.
+    /// Gives a block's memory back: to the system, or to blocks that come, as far as memory is kept
+    /// warm.
     fn release(&mut self, group: usize, block: u32);
 
-    /// Copies rows of one block to the same offsets of another, for every layer of the group. Both blocks are committed.
+    /// Copies rows of one block to the same offsets of another, for every layer of the group. Both
+    /// blocks are committed.
     ///
     /// # Errors
     /// The device failed; the rows of `to` hold nothing of use then.
     fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError>;
 
-    /// Reads neighbouring rows of one layer and side as canonical rows: `[position][head][dim]`, each head encoded by the
-    /// side's format, little-endian. `out` has [`KvGroupSpec::row_bytes`](crate::KvGroupSpec::row_bytes) for each row.
+    /// Reads neighbouring rows of one layer and side as canonical rows: `[position][head][dim]`,
+    /// each head encoded by the side's format, little-endian. `out` has
+    /// [`KvGroupSpec::row_bytes`](crate::KvGroupSpec::row_bytes) for each row.
     ///
     /// # Errors
     /// The device failed.
     fn read_rows(&self, rows: &KvRows, out: &mut [u8]) -> Result<(), BackendError>;
 
-    /// Writes what [`read_rows`](Self::read_rows) read, perhaps from an arena of another layout or block size.
+    /// Writes what [`read_rows`](Self::read_rows) read, perhaps from an arena of another layout or
+    /// block size.
     ///
     /// # Errors
     /// The device failed; the rows hold nothing of use then.
@@ -263,7 +273,8 @@ pub trait KvArena: Send {
         KvMemoryStats { reserved, committed, warm: 0, granule: 1, limit: None }
     }
 
-    /// Addresses of a group's memory in this process, whether in memory or not; `None` where a device keeps it. They never change.
+    /// Addresses of a group's memory in this process, whether in memory or not; `None` where a
+    /// device keeps it. They never change.
     fn addresses(&self, _group: usize) -> Option<Range<usize>> {
         None
     }
@@ -274,7 +285,8 @@ pub trait KvArena: Send {
 
 /// A graph lowered to a device.
 pub trait Compiled: Send {
-    /// Starts a run on this step's data. `externals` are the graph's inputs, then its outputs, in order.
+    /// Starts a run on this step's data. `externals` are the graph's inputs, then its outputs, in
+    /// order.
     ///
     /// # Errors
     /// The batch does not fit, or the device failed; outputs then hold nothing of use.

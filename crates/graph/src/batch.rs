@@ -34,7 +34,8 @@ impl SequenceView {
 /// Where one KV group's rows lie.
 #[derive(Debug, Clone, Copy)]
 pub struct KvGroupBatch<'a> {
-    /// For each row of the batch the cell that its K and V go to: block index x block_tokens + offset.
+    /// For each row of the batch the cell that its K and V go to: block index x block_tokens +
+    /// offset.
     pub cells: &'a [u32],
     /// For each sequence where its positions lie.
     pub block_tables: &'a [BlockTable<'a>],
@@ -46,10 +47,11 @@ pub const EVICTED: u32 = u32::MAX;
 /// Where the rows of one sequence lie in one KV group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockTable<'a> {
-    /// Entry `p / block_tokens` is the block that holds position `p`, at offset `p % block_tokens`, or [`EVICTED`]. Rows were
-    /// rotated at their position.
+    /// Entry `p / block_tokens` is the block that holds position `p`, at offset `p % block_tokens`,
+    /// or [`EVICTED`]. Rows were rotated at their position.
     Aligned(&'a [u32]),
-    /// Runs of rows in order, as removals have left them. Together they cover every position of the sequence once.
+    /// Runs of rows in order, as removals have left them. Together they cover every position of the
+    /// sequence once.
     Shifted(&'a [KvRun]),
 }
 

@@ -1,7 +1,8 @@
-//! Builds graphs: one method per operation. It checks the operation, infers the shape of the result and names it.
+//! Builds graphs: one method per operation. It checks the operation, infers the shape of the result
+//! and names it.
 //!
-//! A builder panics on what only a bug of a model family can cause: shapes that contradict each other, or one
-//! weight name with two shapes. Families check what a file says before they build.
+//! A builder panics on what only a bug of a model family can cause: shapes that contradict each
+//! other, or one weight name with two shapes. Families check what a file says before they build.
 
 use std::collections::{HashMap, HashSet};
 
@@ -91,8 +92,8 @@ impl ModelGraphBuilder {
 
 /// Appends operations to a graph.
 ///
-/// Every method returns its result's id and panics when the operation's rule is broken; the message names node,
-/// operation and shapes.
+/// Every method returns its result's id and panics when the operation's rule is broken; the message
+/// names node, operation and shapes.
 #[derive(Debug)]
 pub struct GraphBuilder<'p> {
     model_graph: &'p mut ModelGraphBuilder,

@@ -96,7 +96,8 @@ impl Extents {
 pub struct TensorDesc {
     /// Element type.
     pub dtype: DType,
-    /// Dimensions, outermost first. Values of today's operations have two: rows and the row's width.
+    /// Dimensions, outermost first. Values of today's operations have two: rows and the row's
+    /// width.
     pub dims: Vec<Dim>,
     /// A name for people, for example `blk.0.attn_q`.
     pub name: String,

@@ -1,15 +1,16 @@
 //! A graph as a Graphviz picture that a stranger can read.
 //!
-//! Boxes are operations, coloured by kind, with their weights inside; arrows are values with their shapes. Blocks of a
-//! model are framed. The KV cache of a layer is drawn as a store that one node writes and another reads.
+//! Boxes are operations, coloured by kind, with their weights inside; arrows are values with their
+//! shapes. Blocks of a model are framed. The KV cache of a layer is drawn as a store that one node
+//! writes and another reads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::{EmbedBy, Graph, Mask, Node, NormKind, Op, RopePairs, RopeSpec, ValueId, WeightDesc, WeightId};
 
-/// Renders a graph, or the part of it whose nodes' names start with `prefix` (`blk.0.`), in the DOT language. Values that
-/// come from or go to nodes outside of the part are drawn as ellipses.
+/// Renders a graph, or the part of it whose nodes' names start with `prefix` (`blk.0.`), in the DOT
+/// language. Values that come from or go to nodes outside of the part are drawn as ellipses.
 pub fn render(graph: &Graph, weights: &[WeightDesc], prefix: &str) -> String {
     let mut picture = Picture { graph, weights, prefix, text: String::new() };
     picture.header();
@@ -284,7 +285,8 @@ fn settings(op: &Op) -> Vec<String> {
     }
 }
 
-/// One colour for each kind: tables, matrices, norms, attention and cache, elementwise, data movement.
+/// One colour for each kind: tables, matrices, norms, attention and cache, elementwise, data
+/// movement.
 fn colour(op: &Op) -> &'static str {
     match op {
         Op::Embed { .. } | Op::GatherRows => "#e6e6fa",

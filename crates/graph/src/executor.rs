@@ -1,4 +1,5 @@
-//! Runs a model graph on a backend: everything that can be decided at load is decided once, in [`Executor::new`].
+//! Runs a model graph on a backend: everything that can be decided at load is decided once, in
+//! [`Executor::new`].
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -39,7 +40,7 @@ pub enum ExecutorError {
     /// The KV cache's numbers.
     #[error(transparent)]
     KvSpec(#[from] KvSpecError),
-    /// The KV cache does not fit the model_graph.
+    /// The KV cache does not fit the model graph.
     #[error("the KV cache does not fit the model: {0}")]
     KvMismatch(String),
     /// Planned extents of nothing.
@@ -108,8 +109,8 @@ pub struct ExecutorStats {
 
 /// A model graph on a backend, ready to run steps.
 ///
-/// A step is one [`run_body`](Executor::run_body), then any number of [`run_head`](Executor::run_head) over parts of the
-/// rows.
+/// A step is one [`run_body`](Executor::run_body), then any number of
+/// [`run_head`](Executor::run_head) over parts of the rows.
 pub struct Executor {
     model_graph: ModelGraph,
     body: Box<dyn Compiled>,
@@ -169,13 +170,15 @@ impl Prepared {
         Ok(Prepared { backend, model_graph, kv, config, rewrites, placements, plans, workspace_bytes })
     }
 
-    /// The same model graph over an arena of other extents: `kv` differs in its numbers of blocks only.
+    /// The same model graph over an arena of other extents: `kv` differs in its numbers of blocks
+    /// only.
     pub fn with_cache(self, kv: KvSpec, kv_memory: KvMemory) -> Prepared {
         debug_assert!(kv.groups == self.kv.groups, "the geometry of the cache is that of the plans");
         Prepared { kv, config: ExecutorConfig { kv_memory, ..self.config }, ..self }
     }
 
-    /// Bytes that [`load`](Self::load) takes beside weights and KV cache: both graphs' workspace and the values at their edges.
+    /// Bytes that [`load`](Self::load) takes beside weights and KV cache: both graphs' workspace
+    /// and the values at their edges.
     pub fn workspace_bytes(&self) -> u64 {
         let [hidden, logits] = self.edge_bytes();
         self.workspace_bytes + hidden + logits
@@ -270,7 +273,8 @@ impl Executor {
     /// Feeds this step's tokens: stores their K and V and keeps their hidden rows for the head.
     ///
     /// # Errors
-    /// The batch is refused and nothing has run, or the backend failed: then the cells of this batch hold nothing of use.
+    /// The batch is refused and nothing has run, or the backend failed: then the cells of this
+    /// batch hold nothing of use.
     pub fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         self.check.body(batch)?;
         // Cleared first, so that neither an error nor a panic leaves rows that look valid.
@@ -284,8 +288,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Computes logits for the batch's output rows, at most [`Extents::rows`] of them. The batch is the body's; only its
-    /// output rows may differ.
+    /// Computes logits for the batch's output rows, at most [`Extents::rows`] of them. The batch is
+    /// the body's; only its output rows may differ.
     ///
     /// # Errors
     /// No output rows or too many, no body has run on these rows, or the backend failed.
@@ -305,8 +309,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Logits of the `row`-th output row of the last head run, one for each token of the vocabulary. Borrowed where the
-    /// backend's memory is the host's own.
+    /// Logits of the `row`-th output row of the last head run, one for each token of the
+    /// vocabulary. Borrowed where the backend's memory is the host's own.
     ///
     /// # Errors
     /// The last head run did not compute that row, or the device failed.

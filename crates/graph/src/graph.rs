@@ -13,7 +13,7 @@ pub struct ValueId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
-/// Index of a weight in its model_graph.
+/// Index of a weight in its model graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightId(pub u32);
 
@@ -93,7 +93,8 @@ impl Graph {
     }
 }
 
-/// A model's two graphs over one table of weights. The head runs on chosen rows of the body's output.
+/// A model's two graphs over one table of weights. The head runs on chosen rows of the body's
+/// output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelGraph {
     /// Every weight; the index is its [`WeightId`].
@@ -110,7 +111,7 @@ impl ModelGraph {
     /// Name, type and shape of a weight.
     ///
     /// # Panics
-    /// The id is of another model_graph.
+    /// The id is of another model graph.
     pub fn weight(&self, id: WeightId) -> &WeightDesc {
         &self.weights[id.0 as usize]
     }
@@ -122,12 +123,14 @@ impl ModelGraph {
         used.into_iter().collect()
     }
 
-    /// Tokens that every embedding table of the body has a row for; `u32::MAX` for a body without one.
+    /// Tokens that every embedding table of the body has a row for; `u32::MAX` for a body without
+    /// one.
     pub fn input_vocabulary(&self) -> u32 {
         self.embedded(EmbedBy::Token)
     }
 
-    /// Positions that every learned position embedding of the body has a row for; `u32::MAX` for a body without one.
+    /// Positions that every learned position embedding of the body has a row for; `u32::MAX` for a
+    /// body without one.
     pub fn input_positions(&self) -> u32 {
         self.embedded(EmbedBy::Position)
     }

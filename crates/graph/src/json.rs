@@ -16,8 +16,8 @@ pub fn model_graph(model_graph: &ModelGraph) -> Value {
     })
 }
 
-/// A graph: values by id, nodes in execution order with operands and results as ids, inputs and outputs as ids. Weights
-/// are named.
+/// A graph: values by id, nodes in execution order with operands and results as ids, inputs and
+/// outputs as ids. Weights are named.
 pub fn graph(graph: &Graph, weights: &[WeightDesc]) -> Value {
     json!({
         "name": graph.name,

@@ -64,7 +64,8 @@ impl KvFormat {
         self.block_dims() > 1
     }
 
-    /// The format to take instead for K, where this one is so coarse that it changes what some models say.
+    /// The format to take instead for K, where this one is so coarse that it changes what some
+    /// models say.
     pub const fn better_for_keys(self) -> Option<KvFormat> {
         match self {
             KvFormat::Q4_0 => Some(KvFormat::Q8_0),
@@ -82,10 +83,11 @@ impl fmt::Display for KvFormat {
 /// Where an element lies inside a block's rows of one layer and side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvLayout {
-    /// K as `[head][dim][position]`, V as `[head][position][dim]`: one lane per output for both products. With bf16 rows the
-    /// two elements of a pair dot are neighbours: K as `[head][dim / 2][position][2]`, V as
-    /// `[head][position / 2][dim][2]`. A K head of a quantised format is `[dim / 32][word][position][4]`, the words of four bytes
-    /// of its blocks, then the scales as `[dim / 32][position]`.
+    /// K as `[head][dim][position]`, V as `[head][position][dim]`: one lane per output for both
+    /// products. With bf16 rows the two elements of a pair dot are neighbours: K as `[head][dim /
+    /// 2][position][2]`, V as `[head][position / 2][dim][2]`. A K head of a quantised format is
+    /// `[dim / 32][word][position][4]`, the words of four bytes of its blocks, then the scales as
+    /// `[dim / 32][position]`.
     LaneMajor,
     /// K and V as `[head][position][dim]`.
     HeadMajor,
@@ -197,8 +199,8 @@ pub enum KvSide {
     V,
 }
 
-/// Layers that share one geometry. A block is `block_tokens` consecutive positions of one sequence for all of them, one
-/// contiguous run of memory laid out as `[layer][K|V][rows by layout]`.
+/// Layers that share one geometry. A block is `block_tokens` consecutive positions of one sequence
+/// for all of them, one contiguous run of memory laid out as `[layer][K|V][rows by layout]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KvGroupSpec {
     /// The model's layer numbers, ascending.
@@ -209,7 +211,8 @@ pub struct KvGroupSpec {
     pub k_dim: u32,
     /// Elements of a V head.
     pub v_dim: u32,
-    /// How many positions up to its own a query sees at most; none when it sees every one. Rows behind it are never read again.
+    /// How many positions up to its own a query sees at most; none when it sees every one. Rows
+    /// behind it are never read again.
     pub window: Option<u32>,
     /// Storage of K rows.
     pub k_format: KvFormat,
@@ -225,8 +228,8 @@ impl KvGroupSpec {
     /// Checks what the numbers must obey.
     ///
     /// # Errors
-    /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows; a head that is no whole number of a
-    /// format's blocks.
+    /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows; a head
+    /// that is no whole number of a format's blocks.
     pub fn validate(&self) -> Result<(), KvSpecError> {
         if !self.block_tokens.is_power_of_two() || !(16..=4096).contains(&self.block_tokens) {
             return Err(KvSpecError::BlockTokens(self.block_tokens));
@@ -279,7 +282,7 @@ pub struct KvSpec {
     pub max_blocks: Vec<u32>,
 }
 
-/// What is chosen about a KV cache; the rest follows from the model_graph.
+/// What is chosen about a KV cache; the rest follows from the model graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvChoice {
     /// Storage of K rows.
@@ -295,7 +298,8 @@ pub struct KvChoice {
 }
 
 impl KvSpec {
-    /// The groups that a model graph needs: layers of one geometry and one window form a group, ordered by their first layer.
+    /// The groups that a model graph needs: layers of one geometry and one window form a group,
+    /// ordered by their first layer.
     pub fn for_model(model_graph: &ModelGraph, choice: KvChoice) -> KvSpec {
         let mut groups: Vec<(KvLayer, Vec<u32>)> = Vec::new();
         for layer in model_graph.kv_layers() {
@@ -324,7 +328,8 @@ impl KvSpec {
     /// Checks what the numbers must obey.
     ///
     /// # Errors
-    /// A group breaks a rule ([`KvGroupSpec::validate`]), a layer is in two groups, or cells overflow 32 bits.
+    /// A group breaks a rule ([`KvGroupSpec::validate`]), a layer is in two groups, or cells
+    /// overflow 32 bits.
     pub fn validate(&self) -> Result<(), KvSpecError> {
         if self.groups.len() != self.max_blocks.len() {
             return Err(KvSpecError::BlockLimits {

@@ -27,10 +27,11 @@ impl fmt::Display for KvGranule {
 pub struct KvMemory {
     /// The unit.
     pub granule: KvGranule,
-    /// Bytes that all groups may hold together, what is kept warm included; absent: no bound but the system's.
+    /// Bytes that all groups may hold together, what is kept warm included; absent: no bound but
+    /// the system's.
     pub limit: Option<u64>,
-    /// Bytes of granules without blocks that stay in memory for the next block at most: taking memory from the system costs
-    /// about as much as writing it.
+    /// Bytes of granules without blocks that stay in memory for the next block at most: taking
+    /// memory from the system costs about as much as writing it.
     pub keep_warm: u64,
 }
 

@@ -1,8 +1,8 @@
 //! A backend that computes nothing, checks everything and counts everything.
 //!
-//! The engine and its batcher are tested on it. Its arena remembers which token each cell holds, so that logits
-//! can depend on a sequence's whole history: a block that was shared, copied or released wrongly shows as another text,
-//! or as an error that names the cell.
+//! The engine and its batcher are tested on it. Its arena remembers which token each cell holds, so
+//! that logits can depend on a sequence's whole history: a block that was shared, copied or
+//! released wrongly shows as another text, or as an error that names the cell.
 
 mod arena;
 
@@ -85,8 +85,8 @@ struct State {
     delay: Duration,
 }
 
-/// A backend that accepts everything and computes nothing. Clones share counters and faults, so a test keeps one and
-/// gives another to an executor.
+/// A backend that accepts everything and computes nothing. Clones share counters and faults, so a
+/// test keeps one and gives another to an executor.
 #[derive(Clone)]
 pub struct NullBackend {
     state: Arc<Mutex<State>>,
@@ -112,13 +112,15 @@ impl NullBackend {
         NullBackend { state: Arc::default(), logits: None, refused_op: None }
     }
 
-    /// Logits are what `rule` writes, given the tokens of the row's sequence up to and with the row's own, read back
-    /// through the block table of the first KV group (only the row's own token in a model graph without KV).
+    /// Logits are what `rule` writes, given the tokens of the row's sequence up to and with the
+    /// row's own, read back through the block table of the first KV group (only the row's own token
+    /// in a model graph without KV).
     pub fn with_logits(self, rule: impl Fn(&[u32], &mut [f32]) + Send + Sync + 'static) -> NullBackend {
         NullBackend { logits: Some(Arc::new(rule)), ..self }
     }
 
-    /// Logits are small numbers in -1..1 with one token at 8, all from a hash of `seed` and the history.
+    /// Logits are small numbers in -1..1 with one token at 8, all from a hash of `seed` and the
+    /// history.
     pub fn with_seeded_logits(self, seed: u64) -> NullBackend {
         self.with_logits(move |history, logits| seeded_logits(seed, history, logits))
     }
@@ -384,7 +386,8 @@ pub fn seeded_logits(seed: u64, history: &[u32], logits: &mut [f32]) {
     logits[favourite] = 8.0;
 }
 
-/// The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators").
+/// The output function of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators").
 fn mix(state: u64) -> u64 {
     let mut bits = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

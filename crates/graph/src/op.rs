@@ -64,8 +64,8 @@ pub enum Op {
     },
     /// [n, width] -> [n, width].
     Norm(NormSpec),
-    /// [n, columns] -> [n, sum of the parts' rows]. Each part is `x * W^T + bias`; the parts' outputs lie side
-    /// by side in a row.
+    /// [n, columns] -> [n, sum of the parts' rows]. Each part is `x * W^T + bias`; the parts'
+    /// outputs lie side by side in a row.
     Linear {
         /// At least one; all have the same columns.
         parts: Vec<LinearPart>,
@@ -79,7 +79,8 @@ pub enum Op {
         /// Elements of a head.
         head_dim: u32,
     },
-    /// ([tokens, kv_heads * k_dim], [tokens, kv_heads * v_dim]) -> (). Writes K and V rows into the batch's cells.
+    /// ([tokens, kv_heads * k_dim], [tokens, kv_heads * v_dim]) -> (). Writes K and V rows into the
+    /// batch's cells.
     KvStore {
         /// Whose cache.
         layer: u32,
@@ -90,7 +91,8 @@ pub enum Op {
         /// Elements of a V head.
         v_dim: u32,
     },
-    /// [tokens, heads * k_dim] -> [tokens, heads * v_dim]. Reads the KV cache through the batch's block tables.
+    /// [tokens, heads * k_dim] -> [tokens, heads * v_dim]. Reads the KV cache through the batch's
+    /// block tables.
     Attention(AttentionSpec),
     /// [n, width] -> same.
     Activate(Activation),
@@ -112,15 +114,17 @@ pub enum Op {
     },
     /// [tokens, width] -> [rows, width]. Rows named by the batch's output rows.
     GatherRows,
-    /// [n, width] -> [n, narrower]. Columns `offset..offset + narrower` of the input, without a copy.
+    /// [n, width] -> [n, narrower]. Columns `offset..offset + narrower` of the input, without a
+    /// copy.
     View {
         /// First column.
         offset: u32,
     },
     /// Fused `Add` then `Norm`: (a, b) -> (a + b, norm(a + b)).
     AddNorm(NormSpec),
-    /// Fused rotation of Q and K and store of K and V: (qkv [tokens, (heads + kv_heads) * k_dim + kv_heads * v_dim])
-    /// -> rotated q [tokens, heads * k_dim]. The input row is Q, K, V side by side, biases already added.
+    /// Fused rotation of Q and K and store of K and V: (qkv [tokens, (heads + kv_heads) * k_dim +
+    /// kv_heads * v_dim]) -> rotated q [tokens, heads * k_dim]. The input row is Q, K, V side by
+    /// side, biases already added.
     RopeStore(RopeStoreSpec),
 }
 
@@ -200,8 +204,8 @@ impl Op {
         matches!(self, Op::KvStore { .. } | Op::Attention(_) | Op::RopeStore(_))
     }
 
-    /// Whether result element `i` of a row depends on element `i` of each operand row alone, so that the result may take
-    /// the place of an operand that nobody reads any more.
+    /// Whether result element `i` of a row depends on element `i` of each operand row alone, so
+    /// that the result may take the place of an operand that nobody reads any more.
     pub fn is_elementwise(&self) -> bool {
         matches!(
             self,
@@ -267,7 +271,8 @@ pub struct NormSpec {
     pub bias: Option<WeightId>,
     /// Added under the root.
     pub eps: F32Bits,
-    /// Equal parts of a row that are normalised alone: 1 for a row, the head count for a norm per head.
+    /// Equal parts of a row that are normalised alone: 1 for a row, the head count for a norm per
+    /// head.
     pub groups: u32,
 }
 
@@ -295,8 +300,8 @@ pub enum RopePairs {
 pub struct RopeSpec {
     /// Which elements form a pair.
     pub pairs: RopePairs,
-    /// Radians per position for each pair, every scaling method already applied. The rotated elements of a head are
-    /// twice as many; the rest of the head passes through.
+    /// Radians per position for each pair, every scaling method already applied. The rotated
+    /// elements of a head are twice as many; the rest of the head passes through.
     pub frequencies: Arc<[F64Bits]>,
     /// Factor on the rotated elements (1 but for YaRN and the like).
     pub magnitude: F32Bits,
@@ -341,8 +346,9 @@ pub struct AttentionSpec {
     pub softcap: Option<F32Bits>,
     /// One learned logit per head that takes part in the softmax's denominator, `[heads]`.
     pub sinks: Option<WeightId>,
-    /// The rotation of the cached K rows, `None` where they are not rotated. For rows that a removal has moved, queries are
-    /// turned on by its angles at the row's rope offset, without its magnitude.
+    /// The rotation of the cached K rows, `None` where they are not rotated. For rows that a
+    /// removal has moved, queries are turned on by its angles at the row's rope offset, without its
+    /// magnitude.
     pub rope: Option<RopeSpec>,
 }
 
@@ -370,8 +376,8 @@ pub enum Activation {
     Silu,
     /// The tanh form of GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
     GeluTanh,
-    /// The same with argument and result rounded to f16, x itself from 10 on and 0 up to -10: llama.cpp's table, which the measurements of
-    /// models with GELU are made with.
+    /// The same with argument and result rounded to f16, x itself from 10 on and 0 up to -10:
+    /// llama.cpp's table, which the measurements of models with GELU are made with.
     GeluHalf,
 }
 

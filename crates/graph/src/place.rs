@@ -1,4 +1,5 @@
-//! Which backend runs a node. Decided once, at load; a node that nobody runs is an error, never a detour.
+//! Which backend runs a node. Decided once, at load; a node that nobody runs is an error, never a
+//! detour.
 
 use std::fmt;
 use std::ops::Range;
@@ -138,7 +139,7 @@ pub fn node_support(
     backend.supports(&node.op, &inputs, &outputs, &used, kv)
 }
 
-/// Places both graphs of a model_graph.
+/// Places both graphs of a model graph.
 ///
 /// # Errors
 /// No backend supports a node.

@@ -1,8 +1,9 @@
 //! Where the values of a graph live: made once, at the largest extents.
 //!
-//! Values that share bytes form one allocation: a view lies inside its source, and the result of an elementwise operation
-//! takes the place of an operand that nobody reads any more. Allocations whose lifetimes do not meet share workspace, so a
-//! node may overwrite what an earlier node read: a backend that overlaps nodes keeps reads before such writes too.
+//! Values that share bytes form one allocation: a view lies inside its source, and the result of an
+//! elementwise operation takes the place of an operand that nobody reads any more. Allocations
+//! whose lifetimes do not meet share workspace, so a node may overwrite what an earlier node read:
+//! a backend that overlaps nodes keeps reads before such writes too.
 
 use crate::{Extents, Graph, Node, Op, ValueId};
 
@@ -15,8 +16,8 @@ const ELEMENT_BYTES: u64 = 4;
 /// Where a value lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Location {
-    /// In the workspace: the first element is at `offset` bytes and rows are `row_stride` elements apart. A view shares its
-    /// source's bytes.
+    /// In the workspace: the first element is at `offset` bytes and rows are `row_stride` elements
+    /// apart. A view shares its source's bytes.
     Workspace {
         /// Byte offset of the first element, a multiple of 64 but for views.
         offset: u64,
@@ -45,8 +46,9 @@ pub struct Plan {
     pub workspace_bytes: u64,
     /// The extents it was made for.
     pub extents: Extents,
-    /// Bytes of each external buffer, inputs then outputs. An output is read where its location says; a buffer of 0 bytes is
-    /// not touched, for an output that lies in an input or in another output's buffer.
+    /// Bytes of each external buffer, inputs then outputs. An output is read where its location
+    /// says; a buffer of 0 bytes is not touched, for an output that lies in an input or in another
+    /// output's buffer.
     pub external_bytes: Vec<u64>,
     /// Bytes of workspace if every value had memory of its own.
     pub naive_bytes: u64,
@@ -55,7 +57,8 @@ pub struct Plan {
 impl Plan {
     /// Plans a verified graph.
     ///
-    /// Inputs are never overwritten, so a run can be repeated on them. An output is contiguous unless it is a view.
+    /// Inputs are never overwritten, so a run can be repeated on them. An output is contiguous
+    /// unless it is a view.
     ///
     /// # Panics
     /// The graph is not verified, or its values do not fit in 64-bit sizes.
@@ -230,8 +233,8 @@ struct Span {
     bytes: u64,
 }
 
-/// Places the largest spans first, each at the lowest offset that no span alive at the same time covers. Gives offsets by
-/// allocation and the total.
+/// Places the largest spans first, each at the lowest offset that no span alive at the same time
+/// covers. Gives offsets by allocation and the total.
 fn pack(mut spans: Vec<Span>, allocations: usize) -> (Vec<u64>, u64) {
     spans.sort_by_key(|span| (std::cmp::Reverse(span.bytes), span.first));
     let mut offsets = vec![0; allocations];

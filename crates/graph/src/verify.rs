@@ -1,4 +1,5 @@
-//! The executable specification of graphs: what every operation asks of its operands, results and weights.
+//! The executable specification of graphs: what every operation asks of its operands, results and
+//! weights.
 //!
 //! [`output_shapes`] states the rule of each operation once; the builder infers results with it and
 //! [`ModelGraph::verify`] compares them.

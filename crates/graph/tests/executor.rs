@@ -40,7 +40,8 @@ struct Step {
 }
 
 impl Step {
-    /// Two sequences: five tokens from position 14 on over blocks 3 and 1, two from 0 on in block 2.
+    /// Two sequences: five tokens from position 14 on over blocks 3 and 1, two from 0 on in block
+    /// 2.
     fn new() -> Step {
         Step {
             tokens: vec![5, 6, 7, 8, 9, 1, 2],

@@ -1,5 +1,5 @@
-//! Memory plans: no two values that are alive together share a byte, unless one is a view of the other or takes its place
-//! where that is allowed.
+//! Memory plans: no two values that are alive together share a byte, unless one is a view of the
+//! other or takes its place where that is allowed.
 
 mod common;
 
@@ -30,8 +30,8 @@ fn elements(graph: &Graph, plan: &Plan, id: ValueId) -> Vec<(Option<u32>, u64)> 
         .collect()
 }
 
-/// Runs the graph symbolically: memory holds tags, each value's elements are tagged with its computation, and an operand
-/// must still hold its tags when it is read.
+/// Runs the graph symbolically: memory holds tags, each value's elements are tagged with its
+/// computation, and an operand must still hold its tags when it is read.
 fn check(graph: &Graph, plan: &Plan) {
     type Tag = (u32, usize);
     let mut memory: HashMap<(Option<u32>, u64), Tag> = HashMap::new();

@@ -28,7 +28,8 @@ fn ops(graph: &Graph, name: &str) -> usize {
     graph.nodes.iter().filter(|node| node.op.name() == name).count()
 }
 
-/// Hidden rows and logits of two sequences fed in two steps, the second with more of the first and a new one.
+/// Hidden rows and logits of two sequences fed in two steps, the second with more of the first and
+/// a new one.
 fn run(model_graph: &ModelGraph) -> Vec<Matrix> {
     let spec = KvSpec::for_model(model_graph, choice());
     let mut kv = ReferenceKv::exact(&spec);
@@ -85,7 +86,8 @@ fn check_meaning(model_graph: &ModelGraph) {
 fn a_llama_layer_of_sixteen_nodes_becomes_ten_and_two_views() {
     let model_graph = LLAMA.model_graph();
     let (fused, report) = rewritten(&model_graph, &[]);
-    // merge_linears, add_norm, rope_store, fold_view, dead_view; two layers, the last sum has no norm after it.
+    // merge_linears, add_norm, rope_store, fold_view, dead_view; two layers, the last sum has no
+    // norm after it.
     assert_eq!(counts(&report), [4, 3, 2, 0, 0]);
     let layer: Vec<(&str, &str)> = fused
         .body

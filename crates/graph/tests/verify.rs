@@ -1,4 +1,5 @@
-//! Every rule of the specification, each broken once; the message names node, operation and both shapes.
+//! Every rule of the specification, each broken once; the message names node, operation and both
+//! shapes.
 
 mod common;
 
@@ -245,7 +246,7 @@ const PLAIN: &[(&str, Break)] = &[
     }),
 ];
 
-/// On the rewritten model_graph.
+/// On the rewritten model graph.
 const FUSED: &[(&str, Break)] = &[
     (
         "body: blk.0.ffn_up (view): columns 97..193 lie outside of blk.0.ffn_gate+ffn_up F32 [tokens, 192]",

@@ -1,4 +1,4 @@
-//! Tiny models through the whole engine against recorded distributions of another model_graph.
+//! Tiny models through the whole engine against recorded distributions of another model graph.
 
 mod common;
 
@@ -75,7 +75,8 @@ fn a_split_model_gives_the_bits_of_the_whole_one() {
     }
 }
 
-/// The rotation follows from the context that is asked for. Files with one list of factors twice say what each gives.
+/// The rotation follows from the context that is asked for. Files with one list of factors twice
+/// say what each gives.
 #[test]
 fn a_short_prompt_without_a_context_gets_the_factors_for_short_ones() {
     let (long, short) = ("rope_factors_long.weight", "rope_factors_short.weight");

@@ -17,7 +17,8 @@ pub struct Family {
     pub graph: fn(&Hyperparams, &AvailableTensors) -> ModelGraph,
 }
 
-/// A family's row: its name and the module of its functions are the same word, where the name is one.
+/// A family's row: its name and the module of its functions are the same word, where the name is
+/// one.
 macro_rules! family {
     ($name:ident) => {
         family!($name, stringify!($name))

@@ -1,7 +1,8 @@
-//! Model families: from a file's metadata and tensor names to a model_graph.
+//! Model families: from a file's metadata and tensor names to a model graph.
 //!
-//! A family is one file in [`arch`] with three functions (hyperparameters, tensors, graph) and one row in [`FAMILIES`].
-//! Pieces that families share are in [`blocks`]. This crate knows graphs and metadata, and no backend.
+//! A family is one file in [`arch`] with three functions (hyperparameters, tensors, graph) and one
+//! row in [`FAMILIES`]. Pieces that families share are in [`blocks`]. This crate knows graphs and
+//! metadata, and no backend.
 #![forbid(unsafe_code)]
 
 pub mod arch;

@@ -19,7 +19,8 @@ pub struct ModelOptions {
     pub metadata: Vec<MetadataOverride>,
     /// Rope settings that take the place of the metadata's.
     pub rope: RopeOverrides,
-    /// Positions of a sequence; absent: [`Model::default_context`]. Some models choose their rotation by it.
+    /// Positions of a sequence; absent: [`Model::default_context`]. Some models choose their
+    /// rotation by it.
     pub n_ctx: Option<u32>,
 }
 
@@ -36,17 +37,18 @@ pub struct Model {
     pub graph: ModelGraph,
     /// Elements of all tensors that it uses.
     pub parameters: u64,
-    /// Names of tensors that the file has and the family does not know, in file order: worth a warning.
+    /// Names of tensors that the file has and the family does not know, in file order: worth a
+    /// warning.
     pub unused: Vec<String>,
 }
 
 impl Model {
-    /// Reads metadata and tensor entries, checks them against the family, and builds the model graph. Of the tensors' data only
-    /// constants of the graph (rope factors) are read.
+    /// Reads metadata and tensor entries, checks them against the family, and builds the model
+    /// graph. Of the tensors' data only constants of the graph (rope factors) are read.
     ///
     /// # Errors
-    /// The architecture is not read, metadata or an override is useless, or a tensor is missing, misshapen or of a
-    /// wrong type.
+    /// The architecture is not read, metadata or an override is useless, or a tensor is missing,
+    /// misshapen or of a wrong type.
     pub fn read(file: &gguf::File, options: &ModelOptions) -> Result<Model, ModelError> {
         if let Some(list) = options.metadata.iter().find(|entry| is_list_of_tokenizer(&entry.key)) {
             return Err(ModelError::TokenizerOverride { key: list.key.clone() });
@@ -149,7 +151,8 @@ fn is_list_of_tokenizer(key: &str) -> bool {
         || key.strip_prefix("tokenizer.ggml.").is_some_and(|name| LISTS.contains(&name))
 }
 
-/// Compares the file's tensors with the rules; gives those that become weights, and the elements of all.
+/// Compares the file's tensors with the rules; gives those that become weights, and the elements of
+/// all.
 fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTensors, u64), ModelError> {
     let (mut available, mut parameters) = (AvailableTensors::default(), 0);
     for rule in rules {
@@ -171,7 +174,8 @@ fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTe
     Ok((available, parameters))
 }
 
-/// Puts the file's rope factors into the hyperparameters, where the family knows them and the file has them.
+/// Puts the file's rope factors into the hyperparameters, where the family knows them and the file
+/// has them.
 fn read_rope_factors(
     file: &gguf::File,
     rules: &[TensorRule],

@@ -1,4 +1,5 @@
-//! A file's metadata with the user's overrides on top, so that nobody below asks where a value came from.
+//! A file's metadata with the user's overrides on top, so that nobody below asks where a value came
+//! from.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,4 +1,5 @@
-/// The candidate that needs the fewest edits to become `word`, if that is at most a third of the longer of the two.
+/// The candidate that needs the fewest edits to become `word`, if that is at most a third of the
+/// longer of the two.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {
     let scored = candidates.iter().map(|candidate| (strsim::levenshtein(word, candidate), *candidate));
     let (distance, candidate) = scored.min_by_key(|(distance, _)| *distance)?;

@@ -195,7 +195,8 @@ impl RopeOverrides {
     /// Puts the settings into a model's hyperparameters.
     ///
     /// # Errors
-    /// Any setting for a model without rotated positions, a number out of its range, `scale` together with `freq_scale`, a method without a factor where the model has none, or a YaRN
+    /// Any setting for a model without rotated positions, a number out of its range, `scale`
+    /// together with `freq_scale`, a method without a factor where the model has none, or a YaRN
     /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
         if let (LayerSet::None, Some((setting, value))) = (&hyperparams.attention.rotated, self.first()) {
@@ -300,7 +301,8 @@ impl RopeOverrides {
         settings.into_iter().find_map(|(setting, value)| Some((setting, value?)))
     }
 
-    /// A method stretches nothing by the factor 1, unless that was asked for, or a magnitude with it.
+    /// A method stretches nothing by the factor 1, unless that was asked for, or a magnitude with
+    /// it.
     fn refuse_method_without_factor(
         &self,
         factor: Option<f64>,

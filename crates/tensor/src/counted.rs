@@ -9,7 +9,8 @@ pub struct Counted<'n> {
     noun: &'n str,
 }
 
-/// `count` of what `noun` names, one of them; its last word gets an `s`, or `ies` for a `y`, where they are not one.
+/// `count` of what `noun` names, one of them; its last word gets an `s`, or `ies` for a `y`, where
+/// they are not one.
 ///
 /// ```
 /// use minfer_tensor::counted;
@@ -22,7 +23,8 @@ pub fn counted(count: impl TryInto<u64>, noun: &str) -> Counted<'_> {
 }
 
 impl Counted<'_> {
-    /// The number of things with a verb, `one` of one and `many` of several: `1 byte is` or `2 bytes are`.
+    /// The number of things with a verb, `one` of one and `many` of several: `1 byte is` or `2
+    /// bytes are`.
     pub fn with(self, one: &str, many: &str) -> String {
         format!("{self} {}", if self.count == 1 { one } else { many })
     }

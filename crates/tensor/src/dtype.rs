@@ -45,11 +45,13 @@ pub enum DType {
     TQ2_0,
     /// 32 indices of 4 bits into a table of 16 values, one f16 scale.
     IQ4_NL,
-    /// 256 indices of 4 bits into the table of `IQ4_NL` in eight sub-blocks of 32 with 6-bit scales.
+    /// 256 indices of 4 bits into the table of `IQ4_NL` in eight sub-blocks of 32 with 6-bit
+    /// scales.
     IQ4_XS,
     /// 32 floating-point numbers of 4 bits under one power of two.
     MXFP4,
-    /// 64 floating-point numbers of 4 bits in four sub-blocks of 16 with 8-bit floating-point scales.
+    /// 64 floating-point numbers of 4 bits in four sub-blocks of 16 with 8-bit floating-point
+    /// scales.
     NVFP4,
     /// 256 values as rows of four out of a grid of 256, 3.06 bits each.
     IQ3_XXS,

@@ -7,7 +7,8 @@ use minfer_tensor::blocks::{decode_row, encode_row};
 const ROWS: usize = 64;
 const COLUMNS: usize = 1024;
 
-/// Type, and the root mean square errors that llama.cpp's quantiser makes on normal and on heavy-tailed rows.
+/// Type, and the root mean square errors that llama.cpp's quantiser makes on normal and on
+/// heavy-tailed rows.
 const RECORDED: [(DType, f64, f64); 11] = [
     (DType::Q4_0, 1.688338e-3, 8.152440e-3),
     (DType::Q4_1, 1.547865e-3, 8.428611e-3),
@@ -95,7 +96,8 @@ fn zeros_and_extremes_stay_finite() {
             let values: Vec<f32> = (0..256).map(|i| size * (i as f32 - 100.0) / 156.0).collect();
             let back = there_and_back(dtype, &values);
             for (x, y) in values.iter().zip(back) {
-                // No type is further off than its coarsest step, or the smallest f16 scale with its integers.
+                // No type is further off than its coarsest step, or the smallest f16 scale with its
+                // integers.
                 assert!((x - y).abs() <= 0.5 * size + 1e-6, "{dtype}: {x:e} came back as {y:e}");
             }
         }

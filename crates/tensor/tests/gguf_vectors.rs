@@ -1,4 +1,5 @@
-//! Decoders and encoders against what the `gguf` Python package gives (`tools/vectors/make_block_vectors.py`).
+//! Decoders and encoders against what the `gguf` Python package gives
+//! (`tools/vectors/make_block_vectors.py`).
 //!
 //! Every decoded value is exact in real numbers or rounded once, so bits must be equal.
 
@@ -79,7 +80,8 @@ fn encoding_decoded_values_loses_at_most_half_a_step() {
         for (block, back) in values.chunks(32).zip(back.chunks(32)) {
             let step = block.iter().fold(0.0f32, |peak, x| peak.max(x.abs())) / levels;
             for (x, y) in block.iter().zip(back) {
-                // Q4_0 has no quant for the positive end when the peak is negative, and so may be a whole step off.
+                // Q4_0 has no quant for the positive end when the peak is negative, and so may be a
+                // whole step off.
                 let bound = if dtype == DType::Q4_0 { 1.001 } else { 0.53 };
                 assert!((x - y).abs() <= bound * step, "{dtype}: {x} came back as {y}, step {step}");
             }

@@ -1,6 +1,8 @@
-//! The meaning of graphs: every operation in f64, written from its definition and from nothing else.
+//! The meaning of graphs: every operation in f64, written from its definition and from nothing
+//! else.
 //!
-//! It shares no code with a backend, a plan or the rewrites, so it can be the truth for all of them. Slow on purpose.
+//! It shares no code with a backend, a plan or the rewrites, so it can be the truth for all of
+//! them. Slow on purpose.
 
 use std::collections::HashMap;
 
@@ -72,7 +74,8 @@ impl ReferenceKv {
         }
     }
 
-    /// The rows of a sequence's positions `range`: K as if it had been rotated at its position, V as it is.
+    /// The rows of a sequence's positions `range`: K as if it had been rotated at its position, V
+    /// as it is.
     fn read(
         &self,
         batch: &Batch<'_>,
@@ -103,8 +106,8 @@ impl ReferenceKv {
     }
 }
 
-/// Runs a verified graph on a checked batch. `weights` gives a weight's decoded elements; `inputs` are the graph's; the
-/// result are its outputs.
+/// Runs a verified graph on a checked batch. `weights` gives a weight's decoded elements; `inputs`
+/// are the graph's; the result are its outputs.
 ///
 /// # Panics
 /// The graph or the batch break their rules.

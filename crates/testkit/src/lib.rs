@@ -1,5 +1,6 @@
-//! Truth for tests: a plain f64 interpreter of graphs, tiny models with recorded distributions, the system's word on memory,
-//! and paths of the files that `cargo xtask test` fetches.
+//! For tests only: an f64 interpreter of graphs, operation cases for every backend, tiny synthetic
+//! models with recorded log-probabilities, resident memory as the system reports it, and the files
+//! that `cargo xtask test` fetches.
 #![forbid(unsafe_code)]
 
 pub mod fetched;

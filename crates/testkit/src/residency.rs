@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 
-/// Bytes of a range of addresses that are in memory or swapped out, in whole pages of `page` bytes, at whose multiples the range
-/// begins and ends. From `pagemap(5)` of proc: 64 bits a page, of which the highest says that it is in memory and the next that it
-/// is swapped.
+/// Bytes of a range of addresses that are in memory or swapped out, in whole pages of `page` bytes,
+/// at whose multiples the range begins and ends. From `pagemap(5)` of proc: 64 bits a page, of
+/// which the highest says that it is in memory and the next that it is swapped.
 ///
 /// # Errors
 /// The system does not tell: it is no Linux, or keeps its table to itself.

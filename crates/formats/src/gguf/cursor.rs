@@ -21,7 +21,8 @@ impl<'a> Cursor<'a> {
         Cursor { bytes, length, at: 0, beyond: None }
     }
 
-    /// The end of a field that the file has and `bytes` has not. The error that it led to means nothing.
+    /// The end of a field that the file has and `bytes` has not. The error that it led to means
+    /// nothing.
     pub(super) fn beyond(&self) -> Option<u64> {
         self.beyond
     }
@@ -76,7 +77,8 @@ impl<'a> Cursor<'a> {
         self.take(length)
     }
 
-    /// A count of things of at least `min_bytes` each, which the rest of the file must be able to hold.
+    /// A count of things of at least `min_bytes` each, which the rest of the file must be able to
+    /// hold.
     pub(super) fn count(&mut self, what: &'static str, min_bytes: u64) -> Result<u64, GgufError> {
         let start = self.offset();
         let count = self.u64()?;

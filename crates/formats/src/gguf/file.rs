@@ -13,8 +13,9 @@ use super::tensor_type::TensorType;
 
 /// A GGUF file whose header has been read and checked.
 ///
-/// The tensors' bytes stay in the file until they are asked for. A file that is modified while it is open gives bytes of both
-/// contents or errors, which [`check_unchanged`](File::check_unchanged) tells; replacing it by a rename is safe.
+/// The tensors' bytes stay in the file until they are asked for. A file that is modified while it
+/// is open gives bytes of both contents or errors, which [`check_unchanged`](File::check_unchanged)
+/// tells; replacing it by a rename is safe.
 #[derive(Debug)]
 pub struct File {
     path: Option<PathBuf>,
@@ -74,11 +75,12 @@ impl Part {
 }
 
 impl File {
-    /// Opens a file, with all other parts where it is one of a split model, and reads the headers. No tensor data is touched.
+    /// Opens a file, with all other parts where it is one of a split model, and reads the headers.
+    /// No tensor data is touched.
     ///
     /// # Errors
-    /// A file cannot be opened, its header breaks a rule of the format, or the parts do not make one model. The error names
-    /// the file.
+    /// A file cannot be opened, its header breaks a rule of the format, or the parts do not make
+    /// one model. The error names the file.
     pub fn open(path: impl AsRef<Path>) -> Result<File, GgufError> {
         let path = path.as_ref();
         let parts = split::with_others(Part::open(path)?, path)?;
@@ -167,13 +169,15 @@ impl File {
         }
     }
 
-    /// Copies stored bytes of a tensor of this file, those from its `offset` on. Any number of threads may read at once.
+    /// Copies stored bytes of a tensor of this file, those from its `offset` on. Any number of
+    /// threads may read at once.
     ///
     /// # Errors
     /// The system refused, or the file has become shorter.
     ///
     /// # Panics
-    /// The tensor has not so many bytes, or it is another file's and lies beyond the end of this one.
+    /// The tensor has not so many bytes, or it is another file's and lies beyond the end of this
+    /// one.
     pub fn read(&self, tensor: &Tensor, offset: u64, target: &mut [u8]) -> Result<(), GgufError> {
         let left = tensor.byte_len().checked_sub(offset);
         assert!(
@@ -196,8 +200,8 @@ impl File {
         Ok(bytes)
     }
 
-    /// Checks that nobody has written to the file, or to a part, since it was opened, as far as length and time of modification
-    /// tell.
+    /// Checks that nobody has written to the file, or to a part, since it was opened, as far as
+    /// length and time of modification tell.
     ///
     /// # Errors
     /// Somebody has, or the system does not say.

@@ -6,8 +6,8 @@ use super::value::{Array, Value, ValueType};
 
 /// The metadata of a file: keys and typed values, in file order.
 ///
-/// Typed getters give `None` for an absent key and an error that names key, found type and wanted type for a value that
-/// does not fit. Nothing is copied: strings borrow from the file.
+/// Typed getters give `None` for an absent key and an error that names key, found type and wanted
+/// type for a value that does not fit. Nothing is copied: strings borrow from the file.
 #[derive(Debug, Clone, Copy)]
 pub struct Metadata<'a> {
     bytes: &'a [u8],

@@ -2,11 +2,13 @@
 //!
 //! A model may be split into several files; [`File::open`] takes any of them and finds the others.
 //!
-//! [`File::open`] reads the header of a file, checks all of it and hands out [`Metadata`] and [`Tensor`] entries that
-//! borrow from it; [`File::read`] gives the tensors' bytes. [`Writer`] makes files for tests, synthetic models and quantisation.
+//! [`File::open`] reads the header of a file, checks all of it and hands out [`Metadata`] and
+//! [`Tensor`] entries that borrow from it; [`File::read`] gives the tensors' bytes. [`Writer`]
+//! makes files for tests, synthetic models and quantisation.
 //!
-//! Layout of a file: magic, version, counts, key-value pairs, tensor descriptions, padding to `general.alignment`, and
-//! the tensors' bytes. The format is described in `docs/gguf.md` of the ggml project.
+//! Layout of a file: magic, version, counts, key-value pairs, tensor descriptions, padding to
+//! `general.alignment`, and the tensors' bytes. The format is described in `docs/gguf.md` of the
+//! ggml project.
 
 mod cursor;
 mod error;

@@ -39,8 +39,8 @@ pub(super) enum Outcome {
     Needs(u64),
 }
 
-/// Reads and checks everything before the data section of a file of `length` bytes, which starts with `bytes`, and that the
-/// tensors lie inside the data section.
+/// Reads and checks everything before the data section of a file of `length` bytes, which starts
+/// with `bytes`, and that the tensors lie inside the data section.
 ///
 /// Memory taken is proportional to the bytes of the header, whatever the header states.
 pub(super) fn parse(bytes: &[u8], length: u64) -> Result<Outcome, GgufError> {
@@ -64,7 +64,8 @@ fn parse_all(bytes: &[u8], cursor: &mut Cursor<'_>) -> Result<Parsed, GgufError>
     Ok(Parsed { version: header.version, alignment, data_start, header_end, entries, keys, tensors })
 }
 
-/// Steps over a value, checking that it is whole and well formed. `depth` is the number of arrays around it.
+/// Steps over a value, checking that it is whole and well formed. `depth` is the number of arrays
+/// around it.
 pub(super) fn skip_value(
     cursor: &mut Cursor<'_>,
     value_type: ValueType,

@@ -8,13 +8,14 @@ use super::error::{Cause, GgufError};
 use super::limits::MAX_HEADER_BYTES;
 use super::parse::{Outcome, Parsed, parse};
 
-/// Bytes of a file that are read at first; a longer header is read in steps, each twice as long as the one before.
+/// Bytes of a file that are read at first; a longer header is read in steps, each twice as long as
+/// the one before.
 const FIRST: u64 = 256 << 10;
 
 /// Where the bytes of a model file come from.
 ///
-/// A file is read and never mapped: a map needs as many addresses as the file has bytes, and if somebody cuts the file
-/// short, the next access to it is a fatal signal, where a read is an error.
+/// A file is read and never mapped: a map needs as many addresses as the file has bytes, and if
+/// somebody cuts the file short, the next access to it is a fatal signal, where a read is an error.
 pub(super) enum Source {
     /// A file, of which the header has been read.
     File { handle: fs::File, header: Vec<u8>, opened: State },
@@ -87,7 +88,8 @@ impl Source {
         }
     }
 
-    /// Whether nobody has written to the file since it was opened, as far as its length and time of modification tell.
+    /// Whether nobody has written to the file since it was opened, as far as its length and time of
+    /// modification tell.
     pub(super) fn is_unchanged(&self) -> Result<bool, GgufError> {
         match self {
             Source::File { handle, opened, .. } => Ok(State::of(&handle.metadata()?) == *opened),

@@ -1,8 +1,8 @@
 //! Models that are split into several files, `NAME-00001-of-00003.gguf` and so on.
 //!
-//! Each part is a whole GGUF file with some of the tensors, as `gguf-split` of llama.cpp writes them: `split.no` is its number
-//! from 0, `split.count` the number of parts, `split.tensors.count` the number of tensors in all of them. The first part has
-//! the model's metadata.
+//! Each part is a whole GGUF file with some of the tensors, as `gguf-split` of llama.cpp writes
+//! them: `split.no` is its number from 0, `split.count` the number of parts, `split.tensors.count`
+//! the number of tensors in all of them. The first part has the model's metadata.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,8 @@ const NUMBER: &str = "split.no";
 const COUNT: &str = "split.count";
 const TENSORS: &str = "split.tensors.count";
 
-/// Opens the other parts of the model that `named`, opened at `path`, is a part of; all parts in order.
+/// Opens the other parts of the model that `named`, opened at `path`, is a part of; all parts in
+/// order.
 pub(super) fn with_others(named: Part, path: &Path) -> Result<Vec<Part>, GgufError> {
     let Some((number, count)) = place(&named)? else { return Ok(vec![named]) };
     let name = Name::of(path, number, count)
@@ -106,7 +107,8 @@ fn open_part(path: &Path, number: u64, count: u64) -> Result<Part, GgufError> {
     }
 }
 
-/// All parts state the same number of tensors, which is right, and no other metadata that contradicts the first.
+/// All parts state the same number of tensors, which is right, and no other metadata that
+/// contradicts the first.
 fn check_agreement(parts: &[Part]) -> Result<(), GgufError> {
     let first = parts[0].metadata();
     for part in &parts[1..] {

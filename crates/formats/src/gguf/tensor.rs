@@ -42,7 +42,8 @@ impl Tensor {
         self.tensor_type.dtype()
     }
 
-    /// Extents as in the file: the first is the contiguous one, the length of a row. At most four; none for a scalar.
+    /// Extents as in the file: the first is the contiguous one, the length of a row. At most four;
+    /// none for a scalar.
     pub fn dims(&self) -> &[u64] {
         &self.dims
     }
@@ -96,7 +97,8 @@ pub(super) fn index(tensors: &[Tensor]) -> Result<NameIndex, GgufError> {
         .map_err(|position| refuse(&tensors[position], Cause::DuplicateTensor))
 }
 
-/// Gives each tensor its place in a file of `file_len` bytes whose data section starts at `data_start`.
+/// Gives each tensor its place in a file of `file_len` bytes whose data section starts at
+/// `data_start`.
 pub(super) fn place_all(
     tensors: &mut [Tensor],
     data_start: u64,

@@ -115,8 +115,8 @@ const KNOWN: [(u32, DType); 28] = [
     (40, DType::NVFP4),
 ];
 
-/// Id, name, elements and bytes of a block of ggml's other types. Ids 31 to 33 and 36 to 38 are repacked forms that
-/// ggml no longer writes.
+/// Id, name, elements and bytes of a block of ggml's other types. Ids 31 to 33 and 36 to 38 are
+/// repacked forms that ggml no longer writes.
 const OTHER: [(u32, &str, u64, u64); 12] = [
     (9, "Q8_1", 32, 40),
     (24, "I8", 1, 1),

@@ -79,7 +79,8 @@ impl Writer {
         }
     }
 
-    /// Aligns tensor data to `alignment` bytes and says so in the metadata. Call it before any tensor is announced.
+    /// Aligns tensor data to `alignment` bytes and says so in the metadata. Call it before any
+    /// tensor is announced.
     ///
     /// # Errors
     /// The alignment is not allowed, or already stated.

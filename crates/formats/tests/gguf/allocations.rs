@@ -19,7 +19,8 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: every call goes to the system allocator unchanged; counting touches only a thread-local without destructor.
+// SAFETY: every call goes to the system allocator unchanged; counting touches only a thread-local
+// without destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -28,13 +29,15 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`, and the pointer came from the system allocator.
+        // SAFETY: the caller keeps the contract of `dealloc`, and the pointer came from the system
+        // allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count(size);
-        // SAFETY: the caller keeps the contract of `realloc`, and the pointer came from the system allocator.
+        // SAFETY: the caller keeps the contract of `realloc`, and the pointer came from the system
+        // allocator.
         unsafe { System.realloc(pointer, layout, size) }
     }
 }

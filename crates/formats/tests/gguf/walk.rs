@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use minfer_formats::gguf::{Array, File, Value};
 
-/// Reads every value and every byte of the first kilobyte of each tensor; returns something that depends on them.
+/// Reads every value and every byte of the first kilobyte of each tensor; returns something that
+/// depends on them.
 pub(crate) fn walk(file: &File) -> u64 {
     let metadata = file.metadata();
     let mut sum = file.version().into();

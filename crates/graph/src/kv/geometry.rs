@@ -5,11 +5,14 @@ use super::{KvGroupSpec, KvSide, KvSpec};
 /// An arrangement of the rows of one sequence in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvArrangement {
-    /// Blocks of this many positions of all layers of a group, one after the other from the start of a granule.
+    /// Blocks of this many positions of all layers of a group, one after the other from the start
+    /// of a granule.
     Blocks(u32),
-    /// A buffer for each layer and side that starts at a granule and holds `[position][head][dim]` for the whole context.
+    /// A buffer for each layer and side that starts at a granule and holds `[position][head][dim]`
+    /// for the whole context.
     SeqMajorBuffers,
-    /// A buffer for each layer and side that starts at a granule and holds `[head][position][dim]` for the whole context.
+    /// A buffer for each layer and side that starts at a granule and holds `[head][position][dim]`
+    /// for the whole context.
     HeadMajorBuffers,
 }
 
@@ -31,8 +34,9 @@ impl CommitGeometry {
     }
 }
 
-/// Granules that hold the first `tokens` positions of one sequence of at most `n_ctx`. A granule counts when any byte of a
-/// row, or of a block that holds one, lies in it. Rows behind a window count too.
+/// Granules that hold the first `tokens` positions of one sequence of at most `n_ctx`. A granule
+/// counts when any byte of a row, or of a block that holds one, lies in it. Rows behind a window
+/// count too.
 ///
 /// # Panics
 /// The granule has no bytes, or a block no positions.

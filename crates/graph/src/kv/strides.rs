@@ -1,4 +1,5 @@
-//! Where the bytes of rows lie inside a block: the one description that stores, readers and copies share.
+//! Where the bytes of rows lie inside a block: the one description that stores, readers and copies
+//! share.
 
 use super::{KvFormat, KvGroupSpec, KvLayout, KvSide};
 
@@ -16,8 +17,8 @@ pub enum KvOrder {
     Pairs,
 }
 
-/// Where units lie, in bytes from the start of the rows of one layer and side in a block. A unit is a run of bytes of an
-/// encoded head that stay neighbours.
+/// Where units lie, in bytes from the start of the rows of one layer and side in a block. A unit is
+/// a run of bytes of an encoded head that stay neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvStrides {
     /// Of the first unit of all.
@@ -34,7 +35,8 @@ pub struct KvStrides {
     pub unit_bytes: usize,
     /// Units of a head.
     pub units: usize,
-    /// Units of one encoded block, how many bytes after its start they are, and the bytes from a block to the next.
+    /// Units of one encoded block, how many bytes after its start they are, and the bytes from a
+    /// block to the next.
     block: [usize; 3],
 }
 
@@ -136,7 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Every unit of every head and position has bytes of its own, and together they are the side's rows.
+    /// Every unit of every head and position has bytes of its own, and together they are the side's
+    /// rows.
     #[test]
     fn units_fill_the_rows_of_a_side() {
         for layout in KvLayout::ALL {

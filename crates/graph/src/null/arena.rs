@@ -36,8 +36,8 @@ impl NullArena {
         Ok(())
     }
 
-    /// The tokens of a row's sequence up to and with its own, the same by every group that still has them. A position that all
-    /// groups have evicted counts as [`EVICTED`].
+    /// The tokens of a row's sequence up to and with its own, the same by every group that still
+    /// has them. A position that all groups have evicted counts as [`EVICTED`].
     pub(super) fn history(&mut self, batch: &Batch<'_>, row: u32) -> Result<Vec<u32>, BackendError> {
         let covers = |view: &&crate::SequenceView| view.rows.contains(&row);
         let sequence =

@@ -1,10 +1,12 @@
-//! Linear maps of one operand (Q, K and V; gate and up) become one node, whose operand is read and quantised once.
+//! Linear maps of one operand (Q, K and V; gate and up) become one node, whose operand is read and
+//! quantised once.
 
 use super::{Patch, Site};
 use crate::{Node, NodeId, Op, TensorDesc, ValueId};
 
-/// Applies at the first of all linear maps of a value: they become one node in its place, in node order, and each old result
-/// a view. A result that leaves the graph stays alone, since a view is not contiguous.
+/// Applies at the first of all linear maps of a value: they become one node in its place, in node
+/// order, and each old result a view. A result that leaves the graph stays alone, since a view is
+/// not contiguous.
 pub(super) fn find(site: &Site<'_>, id: NodeId) -> Option<Patch> {
     let Op::Linear { .. } = site.node(id).op else { return None };
     let operand = site.node(id).inputs[0];

@@ -1,6 +1,7 @@
 //! Rewrites: named patches that make a graph cheaper and never change its meaning.
 //!
-//! The plain composition of operations stays valid and runnable; every rewrite can be switched off by name.
+//! The plain composition of operations stays valid and runnable; every rewrite can be switched off
+//! by name.
 
 mod add_norm;
 mod merge_linears;
@@ -31,7 +32,7 @@ pub const REWRITES: [Rewrite; 5] = [
     Rewrite { name: "dead_view", find: views::dead },
 ];
 
-/// What the rewrites did to a model_graph.
+/// What the rewrites did to a model graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteReport {
     /// For each rewrite that was on, in order, how often it was applied.
@@ -103,14 +104,16 @@ pub fn enabled(off: &[String]) -> Result<Vec<Rewrite>, RewriteError> {
     Ok(REWRITES.into_iter().filter(|rewrite| !off.iter().any(|name| name == rewrite.name)).collect())
 }
 
-/// Asked for every node that a patch would make: the graph with the patch applied, and the node in it.
+/// Asked for every node that a patch would make: the graph with the patch applied, and the node in
+/// it.
 pub type Accept<'a> = dyn Fn(&Graph, &Node) -> Support + 'a;
 
-/// Applies rewrites to both graphs of a model graph until none applies. Patches with a node that `accept` does not support are
-/// left out and reported.
+/// Applies rewrites to both graphs of a model graph until none applies. Patches with a node that
+/// `accept` does not support are left out and reported.
 ///
 /// # Errors
-/// A rule is broken. With debug assertions the graph is verified after each patch, else once at the end.
+/// A rule is broken. With debug assertions the graph is verified after each patch, else once at the
+/// end.
 pub fn rewrite(
     model_graph: &mut ModelGraph,
     rewrites: &[Rewrite],

@@ -62,7 +62,8 @@ impl<'a> Site<'a> {
 
 /// A change of a graph: nodes go, nodes come, and some uses read another value.
 ///
-/// Results of removed nodes are either defined by an inserted node under the same id, or no longer used.
+/// Results of removed nodes are either defined by an inserted node under the same id, or no longer
+/// used.
 #[derive(Debug, Clone, Default)]
 pub struct Patch {
     /// Nodes that go.

@@ -3,8 +3,8 @@
 use super::{Patch, Site};
 use crate::{Dim, Node, NodeId, Op, RopeSpec, RopeStoreSpec, TensorDesc, ValueId};
 
-/// Applies at a store whose K is a rotated view and whose V is a view of the same row, with a Q before them that turns by
-/// the same angles: Q, K, V side by side in this order.
+/// Applies at a store whose K is a rotated view and whose V is a view of the same row, with a Q
+/// before them that turns by the same angles: Q, K, V side by side in this order.
 pub(super) fn find(site: &Site<'_>, id: NodeId) -> Option<Patch> {
     let store = site.node(id);
     let Op::KvStore { layer, kv_heads, k_dim, v_dim } = store.op else { return None };

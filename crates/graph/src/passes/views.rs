@@ -3,8 +3,8 @@
 use super::{Patch, Site};
 use crate::{Node, NodeId, Op};
 
-/// Applies at a view of a view, which then looks at the source itself, and at a view of a whole row, which its readers
-/// replace by the source.
+/// Applies at a view of a view, which then looks at the source itself, and at a view of a whole
+/// row, which its readers replace by the source.
 pub(super) fn fold(site: &Site<'_>, id: NodeId) -> Option<Patch> {
     let node = site.node(id);
     let Op::View { offset } = node.op else { return None };

@@ -8,8 +8,8 @@ use crate::{
     WeightDesc, WeightId,
 };
 
-/// The results' dimensions of an operation on given operands. `view_width` is the width that a [`Op::View`] is asked for;
-/// other operations do not look at it.
+/// The results' dimensions of an operation on given operands. `view_width` is the width that a
+/// [`Op::View`] is asked for; other operations do not look at it.
 ///
 /// # Errors
 /// Operands, weights or numbers of the payload break the operation's rule.

@@ -1,5 +1,6 @@
-//! EXAONE 4 (`exaone4`): norms after attention and MLP instead of before them, and a norm per head of
-//! Q and K. The 32B model has sliding-window attention in three of four layers; only those use RoPE.
+//! EXAONE 4 (`exaone4`): norms after attention and MLP instead of before them, and a norm per head
+//! of Q and K. The 32B model has sliding-window attention in three of four layers; only those use
+//! RoPE.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

@@ -1,5 +1,5 @@
-//! Gemma 3 (`gemma3`): Gemma 2 without soft caps on scores, with a norm per head of Q and K. Five of
-//! six layers have sliding-window attention, with a RoPE base of 10000 of their own.
+//! Gemma 3 (`gemma3`): Gemma 2 without soft caps on scores, with a norm per head of Q and K. Five
+//! of six layers have sliding-window attention, with a RoPE base of 10000 of their own.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

@@ -1,5 +1,5 @@
-//! GPT-2 (`gpt2`): LayerNorm, learned position embeddings instead of RoPE, Q, K and V in one tensor,
-//! biases everywhere, an MLP without gate.
+//! GPT-2 (`gpt2`): LayerNorm, learned position embeddings instead of RoPE, Q, K and V in one
+//! tensor, biases everywhere, an MLP without gate.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

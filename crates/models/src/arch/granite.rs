@@ -1,5 +1,5 @@
-//! Granite (`granite`): llama with multipliers for embeddings, attention scores and residuals, and a
-//! divisor for logits.
+//! Granite (`granite`): llama with multipliers for embeddings, attention scores and residuals, and
+//! a divisor for logits.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

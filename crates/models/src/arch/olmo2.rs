@@ -1,5 +1,5 @@
-//! OLMo 2 and 3 (`olmo2`): norms after attention and MLP instead of before them, and one norm over all
-//! heads of Q and one over all heads of K.
+//! OLMo 2 and 3 (`olmo2`): norms after attention and MLP instead of before them, and one norm over
+//! all heads of Q and one over all heads of K.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

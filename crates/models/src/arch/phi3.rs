@@ -1,8 +1,8 @@
 //! Phi 3, 3.5 and 4 (`phi3`): pre-norm layers; Q, K and V are one tensor, gate and up another.
 //!
-//! Long-context models have two lists of divisors of the RoPE frequencies: one for contexts up to the
-//! original one, one for longer contexts. [`ModelOptions::n_ctx`](crate::ModelOptions::n_ctx) chooses.
-//! (Ding et al., "LongRoPE".)
+//! Long-context models have two lists of divisors of the RoPE frequencies: one for contexts up to
+//! the original one, one for longer contexts. [`ModelOptions::n_ctx`](crate::ModelOptions::n_ctx)
+//! chooses. (Ding et al., "LongRoPE".)
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

@@ -1,5 +1,5 @@
-//! Qwen 2, Qwen 2.5 and Qwen2.5-Coder (`qwen2`): llama with biases of Q, K and V and another order of
-//! rotated pairs.
+//! Qwen 2, Qwen 2.5 and Qwen2.5-Coder (`qwen2`): llama with biases of Q, K and V and another order
+//! of rotated pairs.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

@@ -1,5 +1,6 @@
-//! StableLM (`stablelm`): LayerNorm, RoPE on a part of each head, gated SiLU MLP. A file without a norm
-//! before the MLP (the 12B model) runs attention and MLP in parallel and has a norm per head of Q and K.
+//! StableLM (`stablelm`): LayerNorm, RoPE on a part of each head, gated SiLU MLP. A file without a
+//! norm before the MLP (the 12B model) runs attention and MLP in parallel and has a norm per head
+//! of Q and K.
 
 use minfer_graph::{Activation, ModelGraph, NormKind, RopePairs};
 

@@ -5,7 +5,8 @@ use minfer_graph::{Activation, ModelGraph, ModelGraphBuilder, ValueId};
 use super::{Scope, attention, head, mlp, norm};
 use crate::{AvailableTensors, Hyperparams};
 
-/// The model graph: rows of the embedding, then each layer, then the head. `layer` gives the hidden row after a layer.
+/// The model graph: rows of the embedding, then each layer, then the head. `layer` gives the hidden
+/// row after a layer.
 pub fn model_graph(
     hyperparams: &Hyperparams,
     available: &AvailableTensors,
@@ -22,7 +23,8 @@ pub fn model_graph(
     model_graph.finish(body, head)
 }
 
-/// Scaled rows of the token embedding, plus those of a learned position embedding if the file has one.
+/// Scaled rows of the token embedding, plus those of a learned position embedding if the file has
+/// one.
 fn embed(scope: &mut Scope<'_, '_>) -> ValueId {
     let table = scope.required("token_embd.weight");
     let rows = scope.graph.embed(table);
@@ -77,8 +79,8 @@ pub fn layer(
     residual(scope, x, mlp_norms, mlp)
 }
 
-/// A layer whose parts both read the row before it: `x + attention(norm(x)) + mlp(norm(x))`, with one norm for both or one for
-/// each.
+/// A layer whose parts both read the row before it: `x + attention(norm(x)) + mlp(norm(x))`, with
+/// one norm for both or one for each.
 pub fn parallel_layer(
     scope: &mut Scope<'_, '_>,
     x: ValueId,

@@ -5,8 +5,9 @@ use minfer_graph::{Graph, ModelGraphBuilder};
 use super::{Scope, norm};
 use crate::{AvailableTensors, Hyperparams};
 
-/// Gathers the asked rows, norms them and projects them onto the vocabulary: with `output.weight`, or with the embedding's
-/// table where the file ties the two. Then scale and soft cap, where the model has them.
+/// Gathers the asked rows, norms them and projects them onto the vocabulary: with `output.weight`,
+/// or with the embedding's table where the file ties the two. Then scale and soft cap, where the
+/// model has them.
 pub fn logits(
     model_graph: &mut ModelGraphBuilder,
     available: &AvailableTensors,

@@ -4,8 +4,8 @@ use minfer_graph::{Activation, ValueId};
 
 use super::Scope;
 
-/// `down(activation(gate(x)) * up(x))`; a file without a gate of its own has gate and up side by side in `ffn_up`.
-/// (Shazeer, "GLU Variants Improve Transformer".)
+/// `down(activation(gate(x)) * up(x))`; a file without a gate of its own has gate and up side by
+/// side in `ffn_up`. (Shazeer, "GLU Variants Improve Transformer".)
 pub fn gated(scope: &mut Scope<'_, '_>, x: ValueId, activation: Activation) -> ValueId {
     let (gate, up) = if scope.optional("ffn_gate.weight").is_some() {
         (scope.linear(x, "ffn_gate"), scope.linear(x, "ffn_up"))

@@ -4,7 +4,8 @@ use minfer_graph::{NormSpec, ValueId};
 
 use super::Scope;
 
-/// The model's norm of each hidden row with the factors `{local}.weight`, and the summands `{local}.bias` if the file has them.
+/// The model's norm of each hidden row with the factors `{local}.weight`, and the summands
+/// `{local}.bias` if the file has them.
 pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
     let weight = Some(scope.required(&format!("{local}.weight")));
     let bias = scope.optional(&format!("{local}.bias"));
@@ -13,8 +14,9 @@ pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
     scope.graph.norm(x, NormSpec { kind, weight, bias, eps, groups: 1 }, &name)
 }
 
-/// The model's norm of each head of a row, or of the row, as long as the factors `{local}.weight` are; `x` itself if the
-/// file has none. Where the model's norms are of heads, a row of factors has those of each head.
+/// The model's norm of each head of a row, or of the row, as long as the factors `{local}.weight`
+/// are; `x` itself if the file has none. Where the model's norms are of heads, a row of factors has
+/// those of each head.
 pub fn heads(scope: &mut Scope<'_, '_>, x: ValueId, local: &str, heads: u32) -> ValueId {
     let Some(weight) = scope.optional(&format!("{local}.weight")) else { return x };
     let numbers = scope.hyperparams;

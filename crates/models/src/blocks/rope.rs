@@ -24,8 +24,8 @@ fn frequency(rope: &RopeHyperparams, pair: u32) -> f64 {
     }
 }
 
-/// 1 for pairs that turn fast enough to keep their frequency, 0 for those that are fully interpolated, a ramp between
-/// (the paper's gamma, over the pair's index).
+/// 1 for pairs that turn fast enough to keep their frequency, 0 for those that are fully
+/// interpolated, a ramp between (the paper's gamma, over the pair's index).
 fn kept_share(yarn: &Yarn, rope: &RopeHyperparams, pair: u32) -> f64 {
     let low = pair_of_turns(yarn, rope, yarn.beta_fast).floor().max(0.0);
     let high = pair_of_turns(yarn, rope, yarn.beta_slow).ceil().min(f64::from(rope.dims) - 1.0);
@@ -70,7 +70,8 @@ mod tests {
         }
     }
 
-    /// Compares chosen pairs with figures that a script outside this project computed from the papers' formulas.
+    /// Compares chosen pairs with figures that a script outside this project computed from the
+    /// papers' formulas.
     #[track_caller]
     fn check(rope: &RopeHyperparams, wanted: &[(usize, f64)], magnitude: f64) {
         let spec = spec(rope);

@@ -2,7 +2,8 @@ use minfer_graph::{GraphBuilder, ValueId, WeightId};
 
 use crate::{AvailableTensors, Hyperparams};
 
-/// A graph under construction, the model's numbers, and the part of a file's tensors that a piece of the graph uses.
+/// A graph under construction, the model's numbers, and the part of a file's tensors that a piece
+/// of the graph uses.
 pub struct Scope<'s, 'p> {
     /// The graph.
     pub graph: &'s mut GraphBuilder<'p>,

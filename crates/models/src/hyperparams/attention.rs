@@ -74,8 +74,9 @@ impl AttentionHyperparams {
 }
 
 impl Keys<'_> {
-    /// The window of `attention.sliding_window` positions, or of `default` ones where the file does not say, in the layers of
-    /// `attention.sliding_window_pattern` (a period, or one truth value for each layer), or in `layers`. None where it is 0.
+    /// The window of `attention.sliding_window` positions, or of `default` ones where the file does
+    /// not say, in the layers of `attention.sliding_window_pattern` (a period, or one truth value
+    /// for each layer), or in `layers`. None where it is 0.
     pub(crate) fn window(
         &self,
         numbers: &Hyperparams,

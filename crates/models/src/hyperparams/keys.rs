@@ -124,7 +124,8 @@ impl<'m> Keys<'m> {
         Ok(hidden_size / heads)
     }
 
-    /// The tokenizer's tokens, which the embedding has rows for; `vocab_size` where the file has no tokenizer.
+    /// The tokenizer's tokens, which the embedding has rows for; `vocab_size` where the file has no
+    /// tokenizer.
     pub(super) fn vocab(&self) -> Result<u32, ModelError> {
         let tokens = self.metadata.array("tokenizer.ggml.tokens")?;
         match tokens.and_then(|tokens| u32::try_from(tokens.len()).ok()) {

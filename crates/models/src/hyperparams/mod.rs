@@ -48,11 +48,13 @@ pub struct Hyperparams {
 }
 
 impl Hyperparams {
-    /// Reads the keys that families share, `{architecture}.block_count` and so on: every layer attends to all positions,
-    /// rotates, and scales scores by 1 / sqrt(k_dim); nothing else is scaled. A family changes what differs.
+    /// Reads the keys that families share, `{architecture}.block_count` and so on: every layer
+    /// attends to all positions, rotates, and scales scores by 1 / sqrt(k_dim); nothing else is
+    /// scaled. A family changes what differs.
     ///
     /// # Errors
-    /// A key is missing, a number is zero, absurd, or does not fit the others, or a key asks for what no family here does.
+    /// A key is missing, a number is zero, absurd, or does not fit the others, or a key asks for
+    /// what no family here does.
     pub(crate) fn read(
         keys: &Keys<'_>,
         pairs: RopePairs,
@@ -92,15 +94,17 @@ impl Hyperparams {
         })
     }
 
-    /// Scales scores by 1 / sqrt(hidden_size / heads) in the member of a family that has this many layers.
+    /// Scales scores by 1 / sqrt(hidden_size / heads) in the member of a family that has this many
+    /// layers.
     pub(crate) fn scale_by_hidden_size_per_head(&mut self, n_layers: u32) {
         if self.n_layers == n_layers {
             self.attention.scale = (1.0 / f64::from(self.hidden_size / self.heads).sqrt()) as f32;
         }
     }
 
-    /// Positions of a sequence where nothing else is asked for: those that the model was trained for. A model with rotations
-    /// for short and for long contexts has the shorter ones, so that a short prompt is rotated as it was in training.
+    /// Positions of a sequence where nothing else is asked for: those that the model was trained
+    /// for. A model with rotations for short and for long contexts has the shorter ones, so that a
+    /// short prompt is rotated as it was in training.
     pub fn default_context(&self) -> u32 {
         match self.rope.context_factors {
             Some(_) => self.context_length.min(self.rope.original_context),

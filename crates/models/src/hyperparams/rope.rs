@@ -21,8 +21,8 @@ pub struct RopeHyperparams {
     pub scaling: RopeScaling,
     /// The context length of training before any stretch.
     pub original_context: u32,
-    /// Divisors of the frequencies, one for each pair, where the file has them (llama 3; those in use where they depend on
-    /// the context).
+    /// Divisors of the frequencies, one for each pair, where the file has them (llama 3; those in
+    /// use where they depend on the context).
     pub factors: Option<Arc<[f32]>>,
     /// Whether the file says that it has such divisors for short and for long contexts.
     pub long: bool,
@@ -34,7 +34,8 @@ pub struct RopeHyperparams {
     pub file_magnitude: f64,
 }
 
-/// Divisors of the frequencies that depend on the context that a model is run with. (Ding et al., "LongRoPE".)
+/// Divisors of the frequencies that depend on the context that a model is run with. (Ding et al.,
+/// "LongRoPE".)
 #[derive(Debug, Clone, PartialEq)]
 pub struct ContextFactors {
     /// For contexts up to the original one, one for each pair.

@@ -23,7 +23,8 @@ impl Default for Scales {
 }
 
 impl Keys<'_> {
-    /// A factor from the metadata; `None` where the file does not have it or says 0, which stands for none.
+    /// A factor from the metadata; `None` where the file does not have it or says 0, which stands
+    /// for none.
     pub(crate) fn factor(&self, key: &str) -> Result<Option<f32>, ModelError> {
         match self.metadata.f64(&self.name(key))? {
             None | Some(0.0) => Ok(None),

@@ -89,7 +89,8 @@ fn windowed_layers_of_gemma3_turn_by_a_base_of_their_own() {
     let bases = |model: &Model| (0..7).map(|layer| base(&ropes(&model.graph, layer)[0])).collect::<Vec<_>>();
     let model = read(&Family::Gemma3.model()).unwrap();
     assert_eq!(bases(&model), [1e4, 1e4, 1e4, 1e4, 1e4, 1e6, 1e4]);
-    // A stretch is one of the layers that see everything, a base in the file one of those that do not.
+    // A stretch is one of the layers that see everything, a base in the file one of those that do
+    // not.
     let mut file = Family::Gemma3.model();
     file.set("gemma3.rope.freq_base_swa", 500.0);
     let rope = RopeOverrides { scale: Some(2.0), ..RopeOverrides::default() };

@@ -111,7 +111,8 @@ fn every_yarn_key_is_read() {
     assert_eq!(rope.scaling, RopeScaling::Yarn(wanted));
     assert_eq!(rope.magnitude, 0.75);
 
-    // The context of training stands in for an absent original one, and a negative factor for the usual one.
+    // The context of training stands in for an absent original one, and a negative factor for the
+    // usual one.
     file.unset("llama.rope.scaling.original_context_length");
     file.set("llama.rope.scaling.yarn_ext_factor", -1.0);
     let rope = read(&file).unwrap().hyperparams.rope;

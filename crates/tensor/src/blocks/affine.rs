@@ -1,4 +1,5 @@
-//! Blocks of sub-blocks with a scale and a subtracted minimum each: what Q2_K, Q4_K and Q5_K have in common.
+//! Blocks of sub-blocks with a scale and a subtracted minimum each: what Q2_K, Q4_K and Q5_K have
+//! in common.
 
 use super::split::f16_value;
 

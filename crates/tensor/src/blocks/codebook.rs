@@ -1,7 +1,7 @@
 //! What the types with a codebook share: weights are indices into at most sixteen small integers.
 //!
-//! Every value is `scale * integer` and exact in f32: a scale is an f16 times a power of two times a sub-scale of at most six
-//! bits, an integer has at most seven.
+//! Every value is `scale * integer` and exact in f32: a scale is an f16 times a power of two times
+//! a sub-scale of at most six bits, an integer has at most seven.
 
 use super::split::f16_value;
 
@@ -21,7 +21,8 @@ pub struct Codebook {
     pub unit: f32,
 }
 
-/// A superblock taken apart without loss: element `i` is `d * unit * scales[i / 16] * values[indices[i]]`.
+/// A superblock taken apart without loss: element `i` is `d * unit * scales[i / 16] *
+/// values[indices[i]]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unpacked {
     /// The f16 bits of the scale of scales.
@@ -50,7 +51,8 @@ impl Unpacked {
         }
     }
 
-    /// Puts a row of a grid at some elements: digits, with bit `sign_bit` set where the element's bit of `signs` is.
+    /// Puts a row of a grid at some elements: digits, with bit `sign_bit` set where the element's
+    /// bit of `signs` is.
     pub(super) fn put_row<const ROW: usize>(
         &mut self,
         at: usize,
@@ -64,7 +66,8 @@ impl Unpacked {
     }
 }
 
-/// Odd sub-scales `2 n + 1` out of nibbles, of which a byte holds two, the low one first; each covers `repeat` sub-blocks.
+/// Odd sub-scales `2 n + 1` out of nibbles, of which a byte holds two, the low one first; each
+/// covers `repeat` sub-blocks.
 pub(super) fn odd_scales(nibbles: &[u8], repeat: usize) -> [i8; SUBS] {
     std::array::from_fn(|sub| {
         let at = sub / repeat;

@@ -1,8 +1,9 @@
-//! Searches for the scales of quantised blocks: all of them minimise the sum of squared errors over a few candidates.
+//! Searches for the scales of quantised blocks: all of them minimise the sum of squared errors over
+//! a few candidates.
 //!
-//! Given the integers, the best scale (and offset) is that of least squares; given the scale, the best integers are the
-//! nearest ones. A search tries several scales near the one that spans the values, takes the nearest integers of each and
-//! from them the scale of least squares.
+//! Given the integers, the best scale (and offset) is that of least squares; given the scale, the
+//! best integers are the nearest ones. A search tries several scales near the one that spans the
+//! values, takes the nearest integers of each and from them the scale of least squares.
 
 use half::f16;
 
@@ -10,10 +11,12 @@ use super::affine::Affine;
 
 /// Elements of a block of sub-blocks.
 const LEN: usize = 256;
-/// Scales are tried up to this many tenths of a level on both sides of the one that spans the values.
+/// Scales are tried up to this many tenths of a level on both sides of the one that spans the
+/// values.
 const TENTHS: i32 = 9;
 
-/// The scale `s` for which `s * q`, `q` in `low..=high`, comes close to the values; 0 where they are all zero.
+/// The scale `s` for which `s * q`, `q` in `low..=high`, comes close to the values; 0 where they
+/// are all zero.
 pub(super) fn fit_scale(values: &[f32], low: i8, high: i8) -> f32 {
     let peak = values.iter().fold(0.0f32, |peak, &x| if x.abs() > peak.abs() { x } else { peak });
     let (mut best, mut gain) = (0.0, 0.0);
@@ -38,8 +41,8 @@ pub(super) fn fit_scale(values: &[f32], low: i8, high: i8) -> f32 {
     best
 }
 
-/// Scale `s` and offset `o` for which `s * q + o`, `q` in `0..=levels`, comes close to the values. The scale is not negative,
-/// the offset at most `highest_offset`.
+/// Scale `s` and offset `o` for which `s * q + o`, `q` in `0..=levels`, comes close to the values.
+/// The scale is not negative, the offset at most `highest_offset`.
 pub(super) fn fit_affine(values: &[f32], levels: i8, highest_offset: f32) -> (f32, f32) {
     let low = values.iter().fold(highest_offset, |low, &x| low.min(x));
     let high = values.iter().fold(low, |high, &x| high.max(x));

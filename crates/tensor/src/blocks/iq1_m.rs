@@ -1,6 +1,8 @@
-//! IQ1_M: 256 weights as rows of a grid of -1, 0, 1, eight at a time with a shift each, in sixteen sub-blocks of 16 with a 3-bit scale.
+//! IQ1_M: 256 weights as rows of a grid of -1, 0, 1, eight at a time with a shift each, in sixteen
+//! sub-blocks of 16 with a 3-bit scale.
 //!
-//! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) * (digit - 1 + shift)`, where the shift is an eighth or minus an eighth.
+//! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) * (digit - 1 + shift)`, where the shift
+//! is an eighth or minus an eighth.
 //!
 //! | bytes | field |
 //! | --- | --- |

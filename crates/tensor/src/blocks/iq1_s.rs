@@ -1,6 +1,8 @@
-//! IQ1_S: 256 weights as rows of a grid of -1, 0, 1, eight at a time, in eight sub-blocks of 32 with a 3-bit scale and a shift each.
+//! IQ1_S: 256 weights as rows of a grid of -1, 0, 1, eight at a time, in eight sub-blocks of 32
+//! with a 3-bit scale and a shift each.
 //!
-//! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) * (digit - 1 + shift[s])`, where the shift is an eighth or minus an eighth.
+//! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) * (digit - 1 + shift[s])`, where the
+//! shift is an eighth or minus an eighth.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -21,8 +23,8 @@ pub const SCALE_AT: usize = 0;
 pub const INDICES_AT: usize = 2;
 /// First byte of upper bits, scales and shifts.
 pub const HIGH_AT: usize = 34;
-/// What indices and sub-scales stand for: eight times the digits with their shift, from 4 on with a negative one. IQ1_M has the
-/// same.
+/// What indices and sub-scales stand for: eight times the digits with their shift, from 4 on with a
+/// negative one. IQ1_M has the same.
 pub const CODEBOOK: Codebook =
     Codebook { values: [-7, 1, 9, 0, -9, -1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0], unit: 0.125 };
 

@@ -1,4 +1,5 @@
-//! IQ2_XS: 256 weights as rows of a grid, eight at a time, with signs, in sixteen sub-blocks of 16 with a 4-bit scale each.
+//! IQ2_XS: 256 weights as rows of a grid, eight at a time, with signs, in sixteen sub-blocks of 16
+//! with a 4-bit scale each.
 //!
 //! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) / 8 * magnitude`, with its sign.
 //!

@@ -1,4 +1,5 @@
-//! IQ2_XXS: 256 weights as rows of a grid, eight at a time, with signs, in eight sub-blocks of 32 with a 4-bit scale each.
+//! IQ2_XXS: 256 weights as rows of a grid, eight at a time, with signs, in eight sub-blocks of 32
+//! with a 4-bit scale each.
 //!
 //! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) / 8 * magnitude`, with its sign.
 //!
@@ -20,7 +21,8 @@ pub const BYTES: usize = 66;
 pub const SCALE_AT: usize = 0;
 /// First byte of the sub-blocks.
 pub const SUB_BLOCKS_AT: usize = 2;
-/// What indices and sub-scales stand for: three magnitudes, from 4 on negated. All IQ2 types have this one.
+/// What indices and sub-scales stand for: three magnitudes, from 4 on negated. All IQ2 types have
+/// this one.
 pub const CODEBOOK: Codebook = Codebook { values: signed([8, 25, 43], 4), unit: 0.125 };
 
 /// Takes a block apart.

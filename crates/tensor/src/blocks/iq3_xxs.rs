@@ -1,4 +1,5 @@
-//! IQ3_XXS: 256 weights as rows of a grid, four at a time, with signs, in eight sub-blocks of 32 with a 4-bit scale each.
+//! IQ3_XXS: 256 weights as rows of a grid, four at a time, with signs, in eight sub-blocks of 32
+//! with a 4-bit scale each.
 //!
 //! Element `i` of sub-block `s` is `d * (2 * scale[s] + 1) / 4 * magnitude`, with its sign.
 //!

@@ -1,4 +1,5 @@
-//! IQ4_NL: 32 nibbles that index a table of 16 values, and one f16 scale; element `i` is `d * VALUES[q[i]]`.
+//! IQ4_NL: 32 nibbles that index a table of 16 values, and one f16 scale; element `i` is `d *
+//! VALUES[q[i]]`.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -55,9 +56,10 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
 
 /// Quantises finite values of at most [`MAX_VALUE`].
 ///
-/// Scales are tried that bring the value of largest magnitude near either end of the table, and each is replaced by the best
-/// one for the quants that it gives: the one of least squares, weighted by the squares of the values. The scale of least
-/// error stays, and every value takes the nearest entry of the table.
+/// Scales are tried that bring the value of largest magnitude near either end of the table, and
+/// each is replaced by the best one for the quants that it gives: the one of least squares,
+/// weighted by the squares of the values. The scale of least error stays, and every value takes the
+/// nearest entry of the table.
 pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     let peak = values.iter().fold(0.0f32, |peak, &x| if x.abs() > peak.abs() { x } else { peak });
     let mut best = (0.0, 0.0);
@@ -75,7 +77,8 @@ pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     block[QUANTS_AT..].copy_from_slice(&pack_nibbles(&quants));
 }
 
-/// The best scale for the quants that `scale` gives, and how much of the squared error of zeros it takes away.
+/// The best scale for the quants that `scale` gives, and how much of the squared error of zeros it
+/// takes away.
 fn fitted(values: &[f32; LEN], scale: f32) -> (f32, f64) {
     let (mut product, mut square) = (0.0f64, 0.0f64);
     for x in values.map(f64::from) {
@@ -87,7 +90,8 @@ fn fitted(values: &[f32; LEN], scale: f32) -> (f32, f64) {
     if square > 0.0 { ((product / square) as f32, product * product / square) } else { (0.0, 0.0) }
 }
 
-/// The index of the nearest value; the lower one of two that are as near. What is no number gives the first.
+/// The index of the nearest value; the lower one of two that are as near. What is no number gives
+/// the first.
 fn nearest(x: f64) -> u8 {
     let above = |pair: &&[i8]| x > (f64::from(pair[0]) + f64::from(pair[1])) / 2.0;
     VALUES.windows(2).filter(above).count() as u8

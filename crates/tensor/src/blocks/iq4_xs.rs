@@ -1,4 +1,5 @@
-//! IQ4_XS: 256 nibbles that index the table of IQ4_NL, in eight sub-blocks of 32 with a 6-bit scale each.
+//! IQ4_XS: 256 nibbles that index the table of IQ4_NL, in eight sub-blocks of 32 with a 6-bit scale
+//! each.
 //!
 //! Element `i` of sub-block `s` is `(d * (scale[s] - 32)) * VALUES[q]`.
 //!

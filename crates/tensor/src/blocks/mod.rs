@@ -1,7 +1,8 @@
 //! One file per element type: its block layout, its scalar decode and, where offered, its encode.
 //!
-//! Each file says where the bytes of a block lie (`BYTES`, `LEN`), takes a block apart without loss (`unpack`), and
-//! gives its values (`decode`). Rows of blocks go through [`decode_row`] and [`encode_row`].
+//! Each file says where the bytes of a block lie (`BYTES`, `LEN`), takes a block apart without loss
+//! (`unpack`), and gives its values (`decode`). Rows of blocks go through [`decode_row`] and
+//! [`encode_row`].
 
 pub mod affine;
 pub mod bf16;

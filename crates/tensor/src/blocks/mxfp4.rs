@@ -1,6 +1,8 @@
-//! MXFP4: 32 floating-point numbers of 4 bits under one power of two (OCP Microscaling Formats, version 1.0).
+//! MXFP4: 32 floating-point numbers of 4 bits under one power of two (OCP Microscaling Formats,
+//! version 1.0).
 //!
-//! Element `i` is `2^(e - 128) * VALUES[q[i]]`: the table holds the numbers doubled, so that they are integers.
+//! Element `i` is `2^(e - 128) * VALUES[q[i]]`: the table holds the numbers doubled, so that they
+//! are integers.
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -17,7 +19,8 @@ pub const BYTES: usize = 17;
 pub const EXPONENT_AT: usize = 0;
 /// First byte of the quants.
 pub const QUANTS_AT: usize = 1;
-/// What the quants stand for: twice the numbers with one sign bit, two bits of exponent and one of fraction.
+/// What the quants stand for: twice the numbers with one sign bit, two bits of exponent and one of
+/// fraction.
 pub const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 /// Largest magnitude that [`encode`] takes.
 pub const MAX_VALUE: f32 = f32::MAX;
@@ -60,11 +63,12 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Quantises finite values: the largest magnitude takes the largest exponent of a number, and every value the nearest number, the
-/// one of smaller index where two are as near.
+/// Quantises finite values: the largest magnitude takes the largest exponent of a number, and every
+/// value the nearest number, the one of smaller index where two are as near.
 pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     let peak = values.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
-    // The floor of the peak's logarithm is its exponent, and the largest number is 1.5 * 2^2. A negative one wraps around.
+    // The floor of the peak's logarithm is its exponent, and the largest number is 1.5 * 2^2. A
+    // negative one wraps around.
     let exponent = if peak > 0.0 { (exponent_of(peak) - 2 + 127) as u8 } else { 0 };
     let d = scale(exponent);
     let quants = values.map(|x| {

@@ -1,4 +1,5 @@
-//! NVFP4: 64 floating-point numbers of 4 bits, the table of MXFP4, with an 8-bit floating-point scale for every 16.
+//! NVFP4: 64 floating-point numbers of 4 bits, the table of MXFP4, with an 8-bit floating-point
+//! scale for every 16.
 //!
 //! Element `i` of sub-block `s` is `scale[s] / 2 * VALUES[q]`.
 //!

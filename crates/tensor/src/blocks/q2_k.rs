@@ -1,4 +1,5 @@
-//! Q2_K: 256 unsigned 2-bit quants in sixteen sub-blocks of 16, each with a 4-bit scale and a 4-bit minimum.
+//! Q2_K: 256 unsigned 2-bit quants in sixteen sub-blocks of 16, each with a 4-bit scale and a 4-bit
+//! minimum.
 //!
 //! Element `i` of sub-block `s` is `(d * scales[s]) * q - (dmin * mins[s])`.
 //!
@@ -38,7 +39,8 @@ pub type Unpacked = Affine<SUBS>;
 
 /// Takes a block apart.
 ///
-/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of the half's 32 bytes.
+/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of
+/// the half's 32 bytes.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
     let sub_scales: &[u8; SUBS] = bytes_at(block, SUB_SCALES_AT);
     Unpacked {

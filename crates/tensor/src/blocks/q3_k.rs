@@ -56,9 +56,9 @@ impl Unpacked {
 
 /// Takes a block apart.
 ///
-/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of the half's 32 low
-/// bytes. Of scale `s` the low four bits are a nibble of scale byte `s % 8` (low for the first eight), the top two are
-/// bits `2 (s / 4)` and one more of scale byte `8 + s % 4`.
+/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of
+/// the half's 32 low bytes. Of scale `s` the low four bits are a nibble of scale byte `s % 8` (low
+/// for the first eight), the top two are bits `2 (s / 4)` and one more of scale byte `8 + s % 4`.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
     let high: &[u8; 32] = bytes_at(block, HIGH_AT);
     let low = two_bits(bytes_at(block, LOW_AT));

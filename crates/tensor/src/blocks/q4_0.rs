@@ -53,8 +53,8 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Quantises finite values of at most [`MAX_VALUE`]: the value of largest magnitude (the first of equals) becomes
-/// quant 0 and so sets the sign of the scale; the others round to nearest, ties up.
+/// Quantises finite values of at most [`MAX_VALUE`]: the value of largest magnitude (the first of
+/// equals) becomes quant 0 and so sets the sign of the scale; the others round to nearest, ties up.
 pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     let peak = values.iter().fold(0.0f32, |peak, &x| if x.abs() > peak.abs() { x } else { peak });
     let d = peak / -8.0;

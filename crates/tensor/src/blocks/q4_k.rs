@@ -1,4 +1,5 @@
-//! Q4_K: 256 unsigned nibbles in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+//! Q4_K: 256 unsigned nibbles in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
+//! minimum.
 //!
 //! Element `i` of sub-block `s` is `(d * scales[s]) * q - (dmin * mins[s])`.
 //!
@@ -59,8 +60,9 @@ pub(super) fn quant_nibbles(packed: &[u8; LEN / 2]) -> [u8; LEN] {
 
 /// Scales and minimums of the eight sub-blocks.
 ///
-/// Bytes 0..4 hold scales 0..4 in their low six bits, bytes 4..8 minimums 0..4. Of scales and minimums 4..8 the low
-/// four bits share bytes 8..12 (scale low, minimum high) and the top two bits are the top bits of bytes 0..4 and 4..8.
+/// Bytes 0..4 hold scales 0..4 in their low six bits, bytes 4..8 minimums 0..4. Of scales and
+/// minimums 4..8 the low four bits share bytes 8..12 (scale low, minimum high) and the top two bits
+/// are the top bits of bytes 0..4 and 4..8.
 pub(super) fn sub_scales(packed: &[u8; 12]) -> ([u8; SUBS], [u8; SUBS]) {
     let scale = |s: usize| match s {
         0..4 => packed[s] & 0x3f,

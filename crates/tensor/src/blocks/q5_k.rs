@@ -1,4 +1,5 @@
-//! Q5_K: 256 unsigned 5-bit quants in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit minimum.
+//! Q5_K: 256 unsigned 5-bit quants in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
+//! minimum.
 //!
 //! Element `i` of sub-block `s` is `(d * scales[s]) * q - (dmin * mins[s])`.
 //!

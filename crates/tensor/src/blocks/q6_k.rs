@@ -54,8 +54,9 @@ impl Unpacked {
 
 /// Takes a block apart.
 ///
-/// Each half of 128 elements is four quarters of 32. In a half, quarters 0 and 1 take the low nibbles of its 64 low
-/// bytes in order, quarters 2 and 3 the high nibbles; quarter `k` takes bits `2k` and `2k + 1` of its 32 high bytes.
+/// Each half of 128 elements is four quarters of 32. In a half, quarters 0 and 1 take the low
+/// nibbles of its 64 low bytes in order, quarters 2 and 3 the high nibbles; quarter `k` takes bits
+/// `2k` and `2k + 1` of its 32 high bytes.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
     let low: &[u8; 128] = bytes_at(block, LOW_AT);
     let high: &[u8; 64] = bytes_at(block, HIGH_AT);

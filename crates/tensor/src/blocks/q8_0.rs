@@ -52,8 +52,8 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Quantises finite values of at most [`MAX_VALUE`]: the largest magnitude becomes 127, the others round to nearest,
-/// ties away from zero.
+/// Quantises finite values of at most [`MAX_VALUE`]: the largest magnitude becomes 127, the others
+/// round to nearest, ties away from zero.
 pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     let peak = values.iter().fold(0.0f32, |peak, x| peak.max(x.abs()));
     let d = peak / 127.0;

@@ -55,7 +55,8 @@ pub fn decode(block: &[u8; BYTES], out: &mut [f32; LEN]) {
     }
 }
 
-/// Quantises finite values: the one of largest magnitude becomes 127 or -127, the others round to nearest, ties to even.
+/// Quantises finite values: the one of largest magnitude becomes 127 or -127, the others round to
+/// nearest, ties to even.
 pub fn encode(values: &[f32; LEN], block: &mut [u8; BYTES]) {
     let d = values.iter().fold(0.0f32, |peak, x| peak.max(x.abs())) / 127.0;
     let quants = values.map(|x| if d == 0.0 { 0 } else { nearest(x / d, -127, 127) as i8 });

@@ -11,7 +11,8 @@ use crate::{DType, DTypeError};
 /// Values are exact: an element is the formula of its type in real numbers, rounded once to f32.
 ///
 /// # Errors
-/// The type holds no real numbers, the row is not a whole number of blocks, or `bytes` is not its exact size.
+/// The type holds no real numbers, the row is not a whole number of blocks, or `bytes` is not its
+/// exact size.
 pub fn decode_row(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), BlockError> {
     check_size(dtype, bytes.len(), out.len())?;
     match dtype {
@@ -47,16 +48,18 @@ pub fn decode_row(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), Blo
     Ok(())
 }
 
-/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, the K-quants Q2_K to Q6_K and
-/// Q8_K, MXFP4 and IQ4_NL.
+/// Encodes a row of values into its stored bytes: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, the
+/// K-quants Q2_K to Q6_K and Q8_K, MXFP4 and IQ4_NL.
 ///
-/// F16 and BF16 round to nearest, ties to even, and keep infinities and NaN. Q8_0, Q4_0 and MXFP4 follow the
-/// reference quantiser of the GGUF tools bit for bit; the other quantised types search for scales with a small sum of
-/// squared errors. Every row gives the same bytes at every time and place.
+/// F16 and BF16 round to nearest, ties to even, and keep infinities and NaN. Q8_0, Q4_0 and MXFP4
+/// follow the reference quantiser of the GGUF tools bit for bit; the other quantised types search
+/// for scales with a small sum of squared errors. Every row gives the same bytes at every time and
+/// place.
 ///
 /// # Errors
-/// The type has no encoder, the row is not a whole number of blocks, `out` is not its exact size, or (quantised types)
-/// a value is not finite or too large for the block's f16 scale. `out` is then unspecified.
+/// The type has no encoder, the row is not a whole number of blocks, `out` is not its exact size,
+/// or (quantised types) a value is not finite or too large for the block's f16 scale. `out` is then
+/// unspecified.
 pub fn encode_row(dtype: DType, values: &[f32], out: &mut [u8]) -> Result<(), BlockError> {
     check_size(dtype, out.len(), values.len())?;
     match dtype {
@@ -162,7 +165,8 @@ fn quantise_blocks<const BYTES: usize, const LEN: usize>(
     Ok(())
 }
 
-/// Largest magnitude whose block scale is still finite when the scale is the magnitude divided by `levels`.
+/// Largest magnitude whose block scale is still finite when the scale is the magnitude divided by
+/// `levels`.
 pub(super) const fn max_encodable(levels: f32) -> f32 {
     half16::MAX.to_f32_const() * levels
 }

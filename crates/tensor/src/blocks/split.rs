@@ -33,8 +33,8 @@ pub(super) fn pack_five_bits(quants: &[u8; 32]) -> ([u8; 16], [u8; 4]) {
     (pack_nibbles(&quants.map(|quant| quant & 0x0f)), high.to_le_bytes())
 }
 
-/// Splits 64 bytes into 256 quants of two bits: each half of 128 elements is four quarters of 32, and quarter `k` takes
-/// bits `2k` and `2k + 1` of the half's 32 bytes.
+/// Splits 64 bytes into 256 quants of two bits: each half of 128 elements is four quarters of 32,
+/// and quarter `k` takes bits `2k` and `2k + 1` of the half's 32 bytes.
 pub(super) fn two_bits(packed: &[u8; 64]) -> [u8; 256] {
     std::array::from_fn(|i| packed[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3)
 }

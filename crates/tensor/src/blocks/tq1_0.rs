@@ -1,6 +1,7 @@
 //! TQ1_0: 256 ternary quants, five to a byte, and one f16 scale; element `i` is `d * (q[i] - 1)`.
 //!
-//! A byte stands for a fraction `byte / 256`, whose first digits to base 3 are quants (see [`unpack`]).
+//! A byte stands for a fraction `byte / 256`, whose first digits to base 3 are quants (see
+//! [`unpack`]).
 //!
 //! | bytes | field |
 //! | --- | --- |
@@ -38,8 +39,8 @@ impl Unpacked {
     }
 }
 
-/// Takes a block apart. What follows digit `n` of a byte is `byte * 3^n` modulo 256; the digit itself is what three times
-/// that carries over 256.
+/// Takes a block apart. What follows digit `n` of a byte is `byte * 3^n` modulo 256; the digit
+/// itself is what three times that carries over 256.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
     let quants = std::array::from_fn(|i| {
         let (byte, digit) = match i {

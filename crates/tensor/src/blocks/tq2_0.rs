@@ -36,7 +36,8 @@ impl Unpacked {
 
 /// Takes a block apart.
 ///
-/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of the half's 32 bytes.
+/// Each half of 128 elements is four quarters of 32; quarter `k` takes bits `2k` and `2k + 1` of
+/// the half's 32 bytes.
 pub fn unpack(block: &[u8; BYTES]) -> Unpacked {
     Unpacked { d_bits: f16_bits(block, SCALE_AT), quants: two_bits(bytes_at(block, QUANTS_AT)) }
 }

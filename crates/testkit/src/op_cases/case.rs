@@ -70,7 +70,8 @@ pub(super) struct Maker<'b> {
 }
 
 impl Maker<'_> {
-    /// An operand: [tokens, width] of random normals, each row another. It is gathered from an F32 table by token id.
+    /// An operand: [tokens, width] of random normals, each row another. It is gathered from an F32
+    /// table by token id.
     pub(super) fn operand(&mut self, width: u32) -> ValueId {
         let tokens = self.tokens;
         let table = self.matrix(DType::F32, tokens, width, (width as f32).sqrt());

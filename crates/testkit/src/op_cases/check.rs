@@ -12,9 +12,10 @@ use crate::interpreter::{Matrix, ReferenceKv, interpret_values};
 pub(super) enum Tolerance {
     /// This share of the largest element of the exact row.
     OfRow(f64),
-    /// What follows from the arithmetic of products. Where weights are quantised, a backend may quantise activations to 8 bits
-    /// for each 32 columns, rounded to nearest: an element is then off by at most 1/254 of the largest of its 32. Sums of `n`
-    /// products in f32 are off by at most `n` x 2^-24 of the sum of magnitudes.
+    /// What follows from the arithmetic of products. Where weights are quantised, a backend may
+    /// quantise activations to 8 bits for each 32 columns, rounded to nearest: an element is then
+    /// off by at most 1/254 of the largest of its 32. Sums of `n` products in f32 are off by at
+    /// most `n` x 2^-24 of the sum of magnitudes.
     Product,
 }
 
@@ -124,7 +125,8 @@ impl OpCase {
     }
 }
 
-/// The element type of a stored row and the relative error of its rounding; `None` where dims share a scale.
+/// The element type of a stored row and the relative error of its rounding; `None` where dims share
+/// a scale.
 fn stored_as(format: KvFormat) -> Option<(DType, f64)> {
     match format {
         KvFormat::F32 => Some((DType::F32, 0.0)),

@@ -7,7 +7,8 @@ use super::case::{OpCase, Outline};
 use super::check::Tolerance;
 use super::step;
 
-/// Tokens, rows and columns: one token and several, rows that are no whole panel, one and two superblocks.
+/// Tokens, rows and columns: one token and several, rows that are no whole panel, one and two
+/// superblocks.
 const SHAPES: [[u32; 3]; 3] = [[1, 40, 512], [7, 33, 256], [40, 16, 256]];
 
 /// Every type of weights in every shape, and parts of one or several types.

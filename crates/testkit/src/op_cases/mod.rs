@@ -1,8 +1,8 @@
 //! Operation cases: one list of operations, operand types and shapes that every backend runs.
 //!
-//! A case is a graph around one operation, the stored bytes of its weights, and the steps to run. The expected values
-//! come from the f64 [`interpreter`](crate::interpreter) on decoded weights. A backend is used through the
-//! [`Backend`](minfer_graph::Backend) trait only.
+//! A case is a graph around one operation, the stored bytes of its weights, and the steps to run.
+//! The expected values come from the f64 [`interpreter`](crate::interpreter) on decoded weights. A
+//! backend is used through the [`Backend`](minfer_graph::Backend) trait only.
 
 mod attention;
 mod case;
@@ -28,8 +28,8 @@ pub struct OpCoverage {
     pub excuse: Option<&'static str>,
 }
 
-/// From one table: the list of cases, and a `match` over every [`Op`]. An operation that is missing in the table does not
-/// compile.
+/// From one table: the list of cases, and a `match` over every [`Op`]. An operation that is missing
+/// in the table does not compile.
 macro_rules! coverage {
     ($($op:ident => $covered:expr,)*) => {
         /// Every operation with its cases, in declaration order.

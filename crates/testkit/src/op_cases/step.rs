@@ -5,7 +5,8 @@ use minfer_graph::{Batch, BlockTable, KvGroupBatch, SequenceView};
 /// Positions of a KV block in every case.
 pub(super) const BLOCK_TOKENS: u32 = 16;
 
-/// One batch. Every row has a token id of its own, so it reads a row of its own from an operand's table.
+/// One batch. Every row has a token id of its own, so it reads a row of its own from an operand's
+/// table.
 pub(super) struct Step {
     token_ids: Vec<u32>,
     positions: Vec<u32>,
@@ -24,7 +25,8 @@ pub(super) struct Part {
     pub(super) tokens: u32,
 }
 
-/// The steps of some sequences: `lengths[sequence]` tokens at once, then `decodes` steps of one token each.
+/// The steps of some sequences: `lengths[sequence]` tokens at once, then `decodes` steps of one
+/// token each.
 pub(super) fn prefill_and_decode(lengths: &[u32], decodes: u32) -> Vec<Vec<Part>> {
     let prefill = lengths.iter().map(|&tokens| Part { cached: 0, tokens }).collect();
     let decode = |step| lengths.iter().map(|&length| Part { cached: length + step, tokens: 1 }).collect();
@@ -36,8 +38,8 @@ pub(super) fn tokens(count: u32) -> Vec<Vec<Part>> {
     vec![vec![Part { cached: 0, tokens: count }]]
 }
 
-/// Batches for these parts, and the number of tokens and of KV blocks in them. Blocks of a sequence lie apart and in
-/// descending order.
+/// Batches for these parts, and the number of tokens and of KV blocks in them. Blocks of a sequence
+/// lie apart and in descending order.
 pub(super) fn steps(parts: &[Vec<Part>], has_kv: bool) -> (Vec<Step>, u32, u32) {
     let sequences = parts.iter().map(Vec::len).max().unwrap_or(0) as u32;
     let length = parts.iter().flatten().map(|part| part.cached + part.tokens).max().unwrap_or(0);

@@ -67,8 +67,8 @@ families! {
 }
 
 impl Family {
-    /// The largest difference of a log-probability from its record that is allowed, in nats. Records have five decimals and
-    /// come from f32 arithmetic.
+    /// The largest difference of a log-probability from its record that is allowed, in nats.
+    /// Records have five decimals and come from f32 arithmetic.
     pub const fn tolerance(self) -> f64 {
         match self {
             // Arguments of GELU near the middle of two f16 are rounded to one or the other.

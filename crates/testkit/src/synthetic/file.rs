@@ -1,4 +1,5 @@
-//! A model file in memory, written as GGUF version 3. Independent of the reader that is tested with it.
+//! A model file in memory, written as GGUF version 3. Independent of the reader that is tested with
+//! it.
 
 use minfer_tensor::DType;
 use minfer_tensor::blocks::decode_row;
@@ -104,8 +105,8 @@ impl ModelFile {
         }
     }
 
-    /// Sets the context length, under the key of the model's architecture; an embedding of positions repeats its rows, or loses
-    /// some.
+    /// Sets the context length, under the key of the model's architecture; an embedding of
+    /// positions repeats its rows, or loses some.
     ///
     /// # Panics
     /// The model has none.
@@ -146,8 +147,8 @@ impl ModelFile {
         self.tensors.remove(index.unwrap_or_else(|| panic!("no tensor {name}")))
     }
 
-    /// The bytes of the files that the model splits into, as `gguf-split` of llama.cpp writes them: all metadata in the first,
-    /// the tensors shared out in order.
+    /// The bytes of the files that the model splits into, as `gguf-split` of llama.cpp writes them:
+    /// all metadata in the first, the tensors shared out in order.
     ///
     /// # Panics
     /// `count` is zero.

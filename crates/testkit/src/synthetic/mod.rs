@@ -1,8 +1,9 @@
 //! Tiny random models, made on the spot, with recorded distributions to compare with.
 //!
-//! A family's weights come from a reimplementation of NumPy's default generator ([`numpy`]), so that the recorded
-//! log-probabilities, which another engine computed from a file that NumPy filled, belong to the very same numbers. The
-//! whole file is equal byte for byte; its digest is part of the record.
+//! A family's weights come from a reimplementation of NumPy's default generator ([`numpy`]), so
+//! that the recorded log-probabilities, which another engine computed from a file that NumPy
+//! filled, belong to the very same numbers. The whole file is equal byte for byte; its digest is
+//! part of the record.
 
 mod family;
 mod file;

@@ -1,9 +1,9 @@
 //! NumPy's `default_rng(seed).standard_normal()`, number for number.
 //!
-//! Seeding is O'Neill's seed sequence ("Developing a seed_seq alternative"), the generator is PCG XSL-RR 128/64 (O'Neill,
-//! "PCG: A Family of Simple Fast Space-Efficient Statistically Good Algorithms for Random Number Generation"), and
-//! normals come from a ziggurat of 256 layers (Marsaglia and Tsang, "The Ziggurat Method for Generating Random
-//! Variables").
+//! Seeding is O'Neill's seed sequence ("Developing a seed_seq alternative"), the generator is PCG
+//! XSL-RR 128/64 (O'Neill, "PCG: A Family of Simple Fast Space-Efficient Statistically Good
+//! Algorithms for Random Number Generation"), and normals come from a ziggurat of 256 layers
+//! (Marsaglia and Tsang, "The Ziggurat Method for Generating Random Variables").
 
 /// Where the base layer of the ziggurat ends and the tail begins.
 const TAIL_START: f64 = 3.654_152_885_361_009;

@@ -1,4 +1,5 @@
-//! What the files of families with many differences have, as the table of `tools/synthetic/make_reference.py` says it.
+//! What the files of families with many differences have, as the table of
+//! `tools/synthetic/make_reference.py` says it.
 
 use super::Family;
 use super::family::Sizes;
@@ -12,7 +13,8 @@ const CONTEXT: usize = 512;
 pub(super) struct Parts {
     /// Whether norms take the mean away.
     pub(super) layer_norm: bool,
-    /// What has biases: n norms, q projections to q, k and v, o the one back, f the feed-forward part, h the head.
+    /// What has biases: n norms, q projections to q, k and v, o the one back, f the feed-forward
+    /// part, h the head.
     biases: &'static str,
     /// Whether the embedding is also the output.
     tied: bool,

@@ -20,12 +20,12 @@ const HEAD_DIM: usize = 64;
 const FEED_FORWARD: usize = 512;
 const SEED: u32 = 2718;
 
-/// A llama of two layers whose matrices (embedding and output too) are stored as `dtype`; norms are F32. Width 256, 4
-/// heads on 2 KV heads, feed-forward 512, a vocabulary of 269.
+/// A llama of two layers whose matrices (embedding and output too) are stored as `dtype`; norms are
+/// F32. Width 256, 4 heads on 2 KV heads, feed-forward 512, a vocabulary of 269.
 ///
-/// F32, F16, BF16, Q8_0, Q4_0, IQ4_NL and MXFP4 hold encoded normals. The other types hold random bits under scales that keep the
-/// values near a variance of 1 / columns, so every field of a block takes every value. [`TensorData::values`] gives the
-/// decoded f32 weights.
+/// F32, F16, BF16, Q8_0, Q4_0, IQ4_NL and MXFP4 hold encoded normals. The other types hold random
+/// bits under scales that keep the values near a variance of 1 / columns, so every field of a block
+/// takes every value. [`TensorData::values`] gives the decoded f32 weights.
 ///
 /// # Panics
 /// `dtype` holds integers.
@@ -48,7 +48,8 @@ pub fn quantised(dtype: DType) -> ModelFile {
     model
 }
 
-/// A random matrix of a type, as in [`quantised`] models: values have a deviation of about 1 / sqrt(columns).
+/// A random matrix of a type, as in [`quantised`] models: values have a deviation of about 1 /
+/// sqrt(columns).
 ///
 /// # Panics
 /// `dtype` holds integers, or `columns` is no whole number of its blocks.
@@ -149,10 +150,11 @@ impl Maker {
         let mut put = |at: usize, value: f32| {
             block[at..at + 2].copy_from_slice(&f16::from_f32(value * deviation * spread).to_le_bytes());
         };
-        // Deviations of uniform integers: 4.6 of 16, 9.2 of 32, 74 of 256; of a six-bit scale x four-bit quant minus a
-        // six-bit minimum x 7.5 about 260, with a five-bit quant and 15.5 about 527, of four bits x two bits minus four
-        // bits x 1.5 about 13.9; of an eight-bit scale x six-bit quant about 1370, of six bits x three bits about 43. Codebook
-        // types begin with their scale, and their random fields have the deviations below.
+        // Deviations of uniform integers: 4.6 of 16, 9.2 of 32, 74 of 256; of a six-bit scale x
+        // four-bit quant minus a six-bit minimum x 7.5 about 260, with a five-bit quant and 15.5
+        // about 527, of four bits x two bits minus four bits x 1.5 about 13.9; of an eight-bit
+        // scale x six-bit quant about 1370, of six bits x three bits about 43. Codebook types begin
+        // with their scale, and their random fields have the deviations below.
         match self.dtype {
             DType::Q4_1 => {
                 put(q4_1::SCALE_AT, 1.0 / 4.6);
@@ -188,7 +190,8 @@ impl Maker {
                     .copy_from_slice(&(deviation * spread / 73.9).to_le_bytes());
             }
             DType::TQ1_0 => put(tq1_0::SCALE_AT, 1.0 / 0.816),
-            // Quants of two bits from -1 to 2 have a mean of 0.5, which scales of both signs take away.
+            // Quants of two bits from -1 to 2 have a mean of 0.5, which scales of both signs take
+            // away.
             DType::TQ2_0 => put(tq2_0::SCALE_AT, if random & 1 == 0 { 1.0 } else { -1.0 } / 1.225),
             other => unreachable!("{other} is encoded from values"),
         }

@@ -1,13 +1,16 @@
-//! Grids of the codebook types: short rows of digits that a stored index stands for. A digit names a magnitude.
+//! Grids of the codebook types: short rows of digits that a stored index stands for. A digit names
+//! a magnitude.
 //!
-//! Rows ascend as numbers do whose lowest digit is a row's first, so a grid is the set of its numbers, and that is how it is
-//! written down: a bit for each number, four to a hexadecimal digit. `tools/vectors/make_grids.py` writes the files.
+//! Rows ascend as numbers do whose lowest digit is a row's first, so a grid is the set of its
+//! numbers, and that is how it is written down: a bit for each number, four to a hexadecimal digit.
+//! `tools/vectors/make_grids.py` writes the files.
 
 pub(super) mod iq1;
 pub(super) mod iq2;
 pub(super) mod iq3;
 
-/// The rows of a grid in digits of `base`. `members` holds number `4 k + b` where bit `b` of its hexadecimal digit `k` is set.
+/// The rows of a grid in digits of `base`. `members` holds number `4 k + b` where bit `b` of its
+/// hexadecimal digit `k` is set.
 const fn rows<const LEN: usize, const ROWS: usize>(base: usize, members: &str) -> [[u8; LEN]; ROWS] {
     let mut rows = [[0; LEN]; ROWS];
     let (mut found, mut number) = (0, 0);
