@@ -1,7 +1,7 @@
-//! Model files: bytes to typed metadata and tensor entries.
+//! Model file formats: bytes to typed metadata and tensor entries. Today: GGUF.
 //!
-//! A format knows bytes and nothing of graphs or devices. Every number that a file states is
-//! checked before it is used, and every refusal says where in the file it arose.
+//! Every number in a file is checked before it is used, and every error says where in the file it
+//! was found. This crate knows no graphs and no devices.
 #![forbid(unsafe_code)]
 
 pub mod gguf;

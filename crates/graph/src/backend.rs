@@ -1,4 +1,6 @@
-//! What a device must offer. A backend knows no model family, no file and no policy of sequences.
+//! The `Backend` trait: weights, buffers, KV arena and compiled graphs of one device.
+//!
+//! A backend knows no model family, no file format and no scheduling policy.
 
 use std::any::Any;
 use std::ops::Range;

@@ -1,3 +1,5 @@
+//! The input of one forward pass: tokens, positions, KV cells, block tables and output rows.
+
 use std::ops::Range;
 
 /// One step's data, borrowed. Everything that changes from step to step is here and nowhere else.

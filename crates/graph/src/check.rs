@@ -1,4 +1,4 @@
-//! Whether a batch may be given to a backend: a backend trusts every number of a batch that passed.
+//! Checks a batch before it reaches a backend. A backend may trust every number of a checked batch.
 
 use crate::batch::{BlockTable, EVICTED, KvRun};
 use crate::{Batch, Extents, KvGroupBatch, KvGroupSpec, KvSpec, ModelGraph, SequenceView};

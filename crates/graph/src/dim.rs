@@ -1,3 +1,5 @@
+//! Dimensions: a symbol that is bound per step (tokens, rows, sequences) times a constant.
+
 use std::fmt;
 
 use minfer_tensor::DType;

@@ -1,8 +1,8 @@
-//! A graph as a Graphviz picture that a stranger can read.
+//! Draws a graph as Graphviz DOT.
 //!
-//! Boxes are operations, coloured by kind, with their weights inside; arrows are values with their
-//! shapes. Blocks of a model are framed. The KV cache of a layer is drawn as a store that one node
-//! writes and another reads.
+//! Boxes are operations, coloured by kind, with their weights inside. Arrows are values with their
+//! shapes. Layers are framed. A layer's KV cache is a cylinder between the node that writes it and
+//! the node that reads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

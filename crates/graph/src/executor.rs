@@ -1,5 +1,7 @@
-//! Runs a model graph on a backend: everything that can be decided at load is decided once, in
-//! [`Executor::new`].
+//! Runs a model graph on a backend.
+//!
+//! [`Executor::new`] verifies, rewrites, places, plans and compiles once, at load. A step then only
+//! submits a batch.
 
 use std::any::Any;
 use std::borrow::Cow;

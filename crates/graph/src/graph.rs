@@ -1,3 +1,5 @@
+//! Graphs as plain data: values, nodes, weights, and the two graphs of a model.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A graph or a model graph as JSON, for tools.
+//! Graphs and KV specs as JSON.
 
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! Geometry of the KV cache: formats, layouts, groups of layers with equal shape, blocks.
+
 mod geometry;
 mod strides;
 

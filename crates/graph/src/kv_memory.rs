@@ -1,3 +1,5 @@
+//! How the KV arena takes memory: granularity, limit, bytes kept warm.
+
 use std::fmt;
 
 /// The unit in which an arena takes memory and gives it back.

@@ -1,8 +1,8 @@
-//! The model as data: a graph of closed operations over symbolic dimensions, and what runs it.
+//! The model as a graph of operations over symbolic dimensions, and the executor that runs it.
 //!
-//! A [`Graph`] is built once per model and placement. Everything that changes from step to step is
-//! in a [`Batch`]. Devices stand behind the [`Backend`] trait and see neither a model file nor a
-//! sequence's policy.
+//! A [`Graph`] is built once when a model is loaded. Everything that changes from step to step is
+//! in a [`Batch`]. Devices implement the [`Backend`] trait; they see neither model files nor the
+//! scheduler.
 #![forbid(unsafe_code)]
 
 pub mod backend;

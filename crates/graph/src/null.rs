@@ -1,8 +1,8 @@
-//! A backend that computes nothing, checks everything and counts everything.
+//! A backend for tests: it computes nothing, checks every batch and counts every call.
 //!
-//! The engine and its batcher are tested on it. Its arena remembers which token each cell holds, so
-//! that logits can depend on a sequence's whole history: a block that was shared, copied or
-//! released wrongly shows as another text, or as an error that names the cell.
+//! Its KV arena remembers the token of each cell, so logits can depend on the whole history of a
+//! sequence. A block that is shared, copied or released by mistake gives another text, or an error
+//! that names the cell.
 
 mod arena;
 

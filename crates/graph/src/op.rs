@@ -1,3 +1,5 @@
+//! The operations of graphs and their parameters.
+
 use std::fmt;
 use std::sync::Arc;
 

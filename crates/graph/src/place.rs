@@ -1,5 +1,5 @@
-//! Which backend runs a node. Decided once, at load; a node that nobody runs is an error, never a
-//! detour.
+//! Placement: which backend runs each node. Decided once, at load. A node that no backend runs is
+//! an error.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! Where the values of a graph live: made once, at the largest extents.
+//! The memory plan: an offset for every value of a graph, made once for the largest batch.
 //!
-//! Values that share bytes form one allocation: a view lies inside its source, and the result of an
-//! elementwise operation takes the place of an operand that nobody reads any more. Allocations
-//! whose lifetimes do not meet share workspace, so a node may overwrite what an earlier node read:
-//! a backend that overlaps nodes keeps reads before such writes too.
+//! Values that share bytes form one allocation: a view lies inside its source, and an elementwise
+//! result replaces an input that has no other reader. Allocations whose lifetimes do not overlap
+//! share workspace. A node may therefore overwrite what an earlier node read, so a backend that
+//! overlaps nodes must order such reads before such writes.
 
 use crate::{Extents, Graph, Node, Op, ValueId};
 

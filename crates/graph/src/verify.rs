@@ -1,8 +1,7 @@
-//! The executable specification of graphs: what every operation asks of its operands, results and
-//! weights.
+//! The rules of graphs: what every operation requires of its operands, results and weights.
 //!
-//! [`output_shapes`] states the rule of each operation once; the builder infers results with it and
-//! [`ModelGraph::verify`] compares them.
+//! [`output_shapes`] states each operation's rule once. The builder uses it to infer results,
+//! [`ModelGraph::verify`] to check them.
 
 mod shapes;
 

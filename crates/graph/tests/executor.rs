@@ -1,4 +1,4 @@
-//! The executor on the null backend: what it counts, what it refuses, and what a failure leaves.
+//! The executor on the null backend: counters, refused batches, state after failures.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Pictures and JSON of graphs. The DOT texts are left in `target/tmp` to look at.
+//! DOT and JSON of graphs. The DOT files stay in `target/tmp`.
 
 mod common;
 

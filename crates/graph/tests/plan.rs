@@ -1,5 +1,4 @@
-//! Memory plans: no two values that are alive together share a byte, unless one is a view of the
-//! other or takes its place where that is allowed.
+//! Memory plans: values that are alive together share no byte, except views and in-place results.
 
 mod common;
 

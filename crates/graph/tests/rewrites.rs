@@ -1,4 +1,4 @@
-//! Rewrites: how often each applies, and that none changes a graph's meaning.
+//! Rewrites: how often each applies, and that results stay the same.
 
 mod common;
 

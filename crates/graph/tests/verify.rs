@@ -1,5 +1,4 @@
-//! Every rule of the specification, each broken once; the message names node, operation and both
-//! shapes.
+//! Every rule of graphs, broken once; the message names node, operation and shapes.
 
 mod common;
 

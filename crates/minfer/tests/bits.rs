@@ -1,8 +1,8 @@
-//! The bits themselves: checksums of logits of tiny models, recorded in `bits.json`.
+//! Recorded checksums of the logits of tiny models, in `bits.json`.
 //!
-//! They are the same for every instruction set that the contract test covers. A change that alters
-//! them on purpose says so in its commit, with the distance to the exact model before and after,
-//! and records anew: `MINFER_RECORD_BITS=1 cargo test -p minfer --test bits`.
+//! They hold for every instruction set that the contract test covers. A change that alters them on
+//! purpose says so in its commit, with the distance to the exact model before and after, and
+//! records anew: `MINFER_RECORD_BITS=1 cargo test -p minfer --test bits`.
 
 use std::collections::BTreeMap;
 use std::path::Path;

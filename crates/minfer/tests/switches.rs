@@ -1,4 +1,4 @@
-//! What can be switched off changes the work, and no bit of an answer.
+//! Rewrites and the prefix cache can be switched off: counters change, logits do not.
 
 mod common;
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -1,4 +1,4 @@
-//! Tiny models through the whole engine against recorded distributions of another model graph.
+//! Tiny models through the whole engine, against log-probabilities recorded with llama.cpp.
 
 mod common;
 

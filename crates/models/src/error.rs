@@ -1,3 +1,5 @@
+//! Why a file cannot be run as a model.
+
 use minfer_formats::gguf::GgufError;
 use minfer_tensor::DType;
 

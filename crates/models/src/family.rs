@@ -1,3 +1,5 @@
+//! The table of model families.
+
 use minfer_graph::ModelGraph;
 
 use crate::arch;

@@ -1,8 +1,7 @@
-//! Model families: from a file's metadata and tensor names to a model graph.
+//! Model families: from a file's metadata and tensor names to the graphs of a model.
 //!
 //! A family is one file in [`arch`] with three functions (hyperparameters, tensors, graph) and one
-//! row in [`FAMILIES`]. Pieces that families share are in [`blocks`]. This crate knows graphs and
-//! metadata, and no backend.
+//! row in [`FAMILIES`]. Blocks that families share are in [`blocks`]. This crate knows no backend.
 #![forbid(unsafe_code)]
 
 pub mod arch;

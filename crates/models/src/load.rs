@@ -1,3 +1,5 @@
+//! Reads a GGUF file as a model: hyperparameters, checked tensors, graphs.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 

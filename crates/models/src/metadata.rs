@@ -1,5 +1,4 @@
-//! A file's metadata with the user's overrides on top, so that nobody below asks where a value came
-//! from.
+//! A file's metadata with the overrides of `--override-kv` applied.
 
 use std::cell::Cell;
 use std::fmt;

@@ -1,3 +1,5 @@
+//! The nearest known name, for "did you mean".
+
 /// The candidate that needs the fewest edits to become `word`, if that is at most a third of the
 /// longer of the two.
 pub(crate) fn nearest<'c>(word: &str, candidates: &[&'c str]) -> Option<&'c str> {

@@ -1,3 +1,5 @@
+//! Settings that replace the RoPE hyperparameters of a file.
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! Rules that families share: which tensors a model and its layers have, and with which shapes.
+//! Tensor rules that families share: names and shapes of the tensors of a model and of a layer.
 
 use minfer_graph::NormKind;
 

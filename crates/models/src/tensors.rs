@@ -1,4 +1,4 @@
-//! What a family asks of a file's tensors, and what a file has of it.
+//! Tensor rules, and the tensors of a file that were checked against them.
 
 use std::collections::BTreeMap;
 

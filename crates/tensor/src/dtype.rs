@@ -1,3 +1,5 @@
+//! Element types, with the length and bytes of a block of each.
+
 use std::fmt;
 
 /// How the elements of a tensor are stored.

@@ -1,8 +1,7 @@
 //! Element types and the layout of quantised blocks.
 //!
-//! This crate is the bottom of the house: it knows no file, no operation and no device. [`counted`]
-//! is here for the messages of all crates above. The scalar decoders in [`blocks`] are the truth
-//! that every packed kernel is measured against.
+//! The scalar decoders in [`blocks`] define the values of every type; packed kernels are tested
+//! against them. This crate knows no file, no operation and no device.
 #![forbid(unsafe_code)]
 
 pub mod blocks;

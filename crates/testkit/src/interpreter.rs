@@ -1,8 +1,6 @@
-//! The meaning of graphs: every operation in f64, written from its definition and from nothing
-//! else.
+//! An f64 interpreter of graphs: every operation written from its definition.
 //!
-//! It shares no code with a backend, a plan or the rewrites, so it can be the truth for all of
-//! them. Slow on purpose.
+//! It shares no code with a backend, a plan or a rewrite, so tests use it as reference. It is slow.
 
 use std::collections::HashMap;
 

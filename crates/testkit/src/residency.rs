@@ -1,4 +1,4 @@
-//! What the operating system says of this process's memory.
+//! Resident memory of this process, as the operating system reports it.
 
 use std::io;
 use std::ops::Range;

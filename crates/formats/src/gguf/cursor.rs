@@ -1,3 +1,5 @@
+//! Reads little-endian fields from a byte slice, with bounds checks and the offset of each error.
+
 use super::error::{Cause, GgufError};
 
 /// Reads little-endian fields, and fails with the offset of the field that does not fit.

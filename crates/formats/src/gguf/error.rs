@@ -1,3 +1,6 @@
+//! Errors of the GGUF reader and writer. Each names the file, the key or tensor, and the byte
+//! offset.
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

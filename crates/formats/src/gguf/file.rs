@@ -1,3 +1,5 @@
+//! An open GGUF file: checked metadata and tensor entries; tensor bytes are read on demand.
+
 use std::path::{Path, PathBuf};
 
 use minfer_tensor::DType;

@@ -1,4 +1,4 @@
-//! What the reader accepts at most, and what the writer keeps to.
+//! Limits of the GGUF format as the reader accepts them and the writer keeps them.
 
 /// Bytes of the longest key (GGUF specification).
 pub const MAX_KEY_BYTES: u64 = 65535;

@@ -1,3 +1,5 @@
+//! Typed access to metadata keys.
+
 use std::path::Path;
 
 use super::error::{Cause, GgufError, Text};

@@ -1,3 +1,5 @@
+//! A sorted index of names, for lookups and duplicate checks.
+
 /// Positions sorted by name, for lookups and for finding duplicates.
 #[derive(Debug, Default)]
 pub(super) struct NameIndex {

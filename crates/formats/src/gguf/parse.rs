@@ -1,3 +1,5 @@
+//! Parses the header of a GGUF file: counts, key-value pairs and tensor entries, all checked.
+
 use std::ops::Range;
 
 use super::cursor::Cursor;

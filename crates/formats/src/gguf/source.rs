@@ -1,3 +1,5 @@
+//! Where the bytes of a GGUF file come from: a file on disk, read on demand, or memory.
+
 use std::fmt;
 use std::fs;
 use std::io;

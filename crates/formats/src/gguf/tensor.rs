@@ -1,3 +1,5 @@
+//! Tensor entries: name, shape, type, and the checked place of the data.
+
 use std::ops::Range;
 
 use minfer_tensor::DType;

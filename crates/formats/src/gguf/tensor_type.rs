@@ -1,3 +1,5 @@
+//! Tensor type ids of ggml, those that are read and those that are only named.
+
 use std::fmt;
 
 use minfer_tensor::DType;

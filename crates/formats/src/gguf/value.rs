@@ -1,3 +1,5 @@
+//! Metadata values and arrays, borrowed from the file's bytes.
+
 use std::fmt;
 
 use super::cursor::Cursor;

@@ -1,3 +1,5 @@
+//! Writes GGUF files: metadata and tensor entries first, then the data of each tensor in order.
+
 use std::collections::HashSet;
 use std::io::Write;
 

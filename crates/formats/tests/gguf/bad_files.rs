@@ -1,4 +1,4 @@
-//! Every crafted file is refused for its own reason, without taking memory.
+//! Every crafted bad file is refused with its own message, with bounded memory.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Damaged files are refused or read; they never panic, hang or take memory.
+//! Truncated and mutated files: an error or a valid parse, never a panic, a hang or unbounded
+//! memory.
 
 use minfer_formats::gguf::{File, Writer};
 use minfer_tensor::DType;

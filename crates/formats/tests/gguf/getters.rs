@@ -1,4 +1,4 @@
-//! Typed access to metadata and tensors, and the words of its refusals.
+//! Typed getters of metadata and tensors, and their error messages.
 
 use minfer_formats::gguf::{Cause, File, Item, TensorType, Value, ValueType};
 use minfer_tensor::DType;

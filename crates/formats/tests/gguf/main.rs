@@ -1,4 +1,4 @@
-//! The GGUF reader and writer from outside.
+//! Tests of the GGUF reader and writer through their public interface.
 
 mod allocations;
 mod bad_files;

@@ -1,4 +1,4 @@
-//! Opening by path.
+//! Opening files by path.
 
 use std::fs;
 use std::path::PathBuf;

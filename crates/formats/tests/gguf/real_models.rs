@@ -1,4 +1,4 @@
-//! Real model files.
+//! Headers of real model files.
 
 use minfer_formats::gguf::File;
 use minfer_tensor::DType;

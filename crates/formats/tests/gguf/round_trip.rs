@@ -1,4 +1,4 @@
-//! What the writer writes, the reader reads; and what the writer refuses.
+//! Files of the writer are read back unchanged; what the writer refuses.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Models in several files.
+//! Models split into several files.
 
 use std::fs;
 use std::path::PathBuf;

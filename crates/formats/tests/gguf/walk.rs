@@ -1,4 +1,4 @@
-//! Reads everything that a parsed file offers.
+//! Visits every key, value and tensor of a parsed file.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! How much memory arrangements of a KV cache commit: pure arithmetic over granules.
+//! How many bytes of memory a KV arrangement commits, in whole granules.
 
 use super::{KvGroupSpec, KvSide, KvSpec};
 

@@ -1,5 +1,4 @@
-//! Where the bytes of rows lie inside a block: the one description that stores, readers and copies
-//! share.
+//! Byte offsets of K and V rows inside a block. Stores, attention and row copies all use these.
 
 use super::{KvFormat, KvGroupSpec, KvLayout, KvSide};
 

@@ -1,4 +1,4 @@
-//! The arena of the null backend.
+//! The KV arena of the null backend: the token of every cell.
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! A residual sum and the norm of it become one pass over the row.
+//! Fuses a residual add with the norm that reads it.
 
 use super::{Patch, Site};
 use crate::{Node, NodeId, Op};

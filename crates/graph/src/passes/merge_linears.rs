@@ -1,5 +1,5 @@
-//! Linear maps of one operand (Q, K and V; gate and up) become one node, whose operand is read and
-//! quantised once.
+//! Merges linear maps of one input (Q, K and V; gate and up) into one node, so that the input is
+//! read and quantised once.
 
 use super::{Patch, Site};
 use crate::{Node, NodeId, Op, TensorDesc, ValueId};

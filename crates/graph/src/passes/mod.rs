@@ -1,7 +1,7 @@
-//! Rewrites: named patches that make a graph cheaper and never change its meaning.
+//! Graph rewrites: fusions that make a graph cheaper and change no bit of its results.
 //!
-//! The plain composition of operations stays valid and runnable; every rewrite can be switched off
-//! by name.
+//! Each rewrite has a name and can be switched off. The graph without any rewrite is valid and
+//! runs.
 
 mod add_norm;
 mod merge_linears;

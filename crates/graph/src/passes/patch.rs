@@ -1,3 +1,5 @@
+//! A rewrite's change to a graph, and the graph with its index of producers and consumers.
+
 use crate::{Graph, Node, NodeId, TensorDesc, ValueId};
 
 /// A graph with its uses, as rewrites look at it.

@@ -1,4 +1,4 @@
-//! Rotation of Q and K and the store of K and V become one pass over the joint projection.
+//! Fuses RoPE of Q and K with the store of K and V into one pass over the joint projection.
 
 use super::{Patch, Site};
 use crate::{Dim, Node, NodeId, Op, RopeSpec, RopeStoreSpec, TensorDesc, ValueId};

@@ -1,4 +1,4 @@
-//! Views of views become one view; views that nobody reads go.
+//! Folds views of views into one view and removes views that nothing reads.
 
 use super::{Patch, Site};
 use crate::{Node, NodeId, Op};

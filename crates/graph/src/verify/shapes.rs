@@ -1,4 +1,4 @@
-//! The rule of each operation.
+//! The shape rule of each operation.
 
 use minfer_tensor::DType;
 

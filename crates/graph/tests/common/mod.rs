@@ -1,4 +1,4 @@
-//! A small model in the manner of Llama and its relatives, and what tests feed it with.
+//! Small llama-like model graphs, and weights and batches for them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use minfer_graph::backend::{WeightError, WeightSource};

@@ -1,4 +1,6 @@
-//! One file for each family: hyperparameters, tensors, graph.
+//! The model families, one file each with three functions: `hyperparameters` reads and checks the
+//! metadata, `tensors` lists the tensors with their shapes, `graph` builds the body and head
+//! graphs.
 
 pub mod cohere2;
 pub mod command_r;

@@ -1,4 +1,5 @@
-//! Attention of a layer over its own KV cache.
+//! The attention block: projections, norms of Q and K, RoPE, KV store, attention, output
+//! projection.
 
 use minfer_graph::{AttentionSpec, Mask, ValueId};
 

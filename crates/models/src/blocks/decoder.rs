@@ -1,4 +1,4 @@
-//! The frame of a decoder: embedding, layers, head, and the residual stream between them.
+//! The decoder: embedding, layers with residual connections, output head.
 
 use minfer_graph::{Activation, ModelGraph, ModelGraphBuilder, ValueId};
 

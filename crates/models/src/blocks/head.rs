@@ -1,4 +1,4 @@
-//! From hidden rows to logits.
+//! The output head: final norm, output projection, scaling and soft cap of logits.
 
 use minfer_graph::{Graph, ModelGraphBuilder};
 

@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer.
+//! The MLP block of a layer, with and without gate.
 
 use minfer_graph::{Activation, ValueId};
 

@@ -1,6 +1,6 @@
-//! Pieces of graphs that families share.
+//! Building blocks that families share.
 //!
-//! A piece takes its weights from a [`Scope`], which finds them by the names that GGUF files use.
+//! A block finds its weights through a [`Scope`], by the names that GGUF files use.
 
 pub mod attention;
 pub mod decoder;

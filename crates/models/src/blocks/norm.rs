@@ -1,4 +1,4 @@
-//! Normalisation.
+//! RMSNorm and LayerNorm of hidden rows and of heads.
 
 use minfer_graph::{NormSpec, ValueId};
 

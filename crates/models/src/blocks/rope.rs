@@ -1,4 +1,4 @@
-//! Rotary angles with every scaling method applied.
+//! RoPE frequencies with linear scaling, YaRN and per-pair divisors applied.
 
 use minfer_graph::{F64Bits, RopeSpec};
 

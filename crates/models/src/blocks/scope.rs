@@ -1,3 +1,5 @@
+//! A graph under construction with the weights of one layer, found by name.
+
 use minfer_graph::{GraphBuilder, ValueId, WeightId};
 
 use crate::{AvailableTensors, Hyperparams};

@@ -1,4 +1,4 @@
-//! Windows, rotated layers, scale and soft cap of attention.
+//! Attention hyperparameters: sliding windows, layers without RoPE, scale, soft cap.
 
 use super::{Hyperparams, Keys, RopeHyperparams};
 use crate::ModelError;

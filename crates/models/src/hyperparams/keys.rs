@@ -1,4 +1,4 @@
-//! Reading and checking of metadata keys.
+//! Reads and checks the metadata keys of one architecture.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The numbers that describe a model, read from metadata and checked.
+//! Hyperparameters of a model, read from metadata and checked.
 
 mod attention;
 mod keys;

@@ -1,4 +1,4 @@
-//! Rotation of queries and keys, and the methods of stretching a context.
+//! RoPE hyperparameters and context extension: linear scaling, YaRN, LongRoPE.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Constant factors of hidden rows and logits.
+//! Multipliers of embeddings, residuals and logits.
 
 use super::Keys;
 use crate::ModelError;

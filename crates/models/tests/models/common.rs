@@ -1,4 +1,4 @@
-//! Reading synthetic models.
+//! Reads synthetic models.
 
 use minfer_formats::gguf;
 use minfer_models::{Model, ModelError, ModelOptions};

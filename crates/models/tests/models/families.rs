@@ -1,4 +1,4 @@
-//! What is particular about each family, as its model graph shows it.
+//! What is special about each family, checked on its graph.
 
 use crate::common::{open, read};
 use minfer_graph::{AttentionSpec, KvFormat, KvLayout, Mask, ModelGraph, NormSpec, Op, RopeSpec};

@@ -1,4 +1,4 @@
-//! Synthetic models of every family: what is read, what is refused, and what they compute.
+//! Synthetic models of every family: reading, errors, results.
 
 mod common;
 mod families;

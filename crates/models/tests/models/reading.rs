@@ -1,4 +1,4 @@
-//! What is read from good files.
+//! Hyperparameters and overrides of sound files.
 
 use crate::common::{open, read};
 use minfer_graph::backend::WeightSource;

@@ -1,4 +1,4 @@
-//! What a file may not say, and that the refusal names it.
+//! Files and overrides that are refused, with their messages.
 
 use crate::common::{open, read};
 use minfer_models::{MetadataOverride, Model, ModelOptions, RopeOverrides, RopeScalingKind};

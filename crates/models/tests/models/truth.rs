@@ -1,4 +1,4 @@
-//! Whole models against distributions that another engine computed from the same files.
+//! Log-probabilities of whole models against those recorded with llama.cpp.
 
 use crate::common::open;
 use minfer_graph::backend::WeightSource;

@@ -1,5 +1,4 @@
-//! Blocks of sub-blocks with a scale and a subtracted minimum each: what Q2_K, Q4_K and Q5_K have
-//! in common.
+//! Shared by Q2_K, Q4_K and Q5_K: sub-blocks with a scale and a subtracted minimum each.
 
 use super::split::f16_value;
 

@@ -1,4 +1,4 @@
-//! What the types with a codebook share: weights are indices into at most sixteen small integers.
+//! Shared by the codebook types: weights are indices into at most sixteen small integers.
 //!
 //! Every value is `scale * integer` and exact in f32: a scale is an f16 times a power of two times
 //! a sub-scale of at most six bits, an integer has at most seven.

@@ -1,3 +1,5 @@
+//! Decodes and encodes rows of blocks of any type.
+
 use half::f16 as half16;
 
 use super::{

@@ -1,4 +1,4 @@
-//! Bit plumbing shared by the 32-element types.
+//! Bit packing of the types with blocks of 32 elements.
 
 /// The f16 bits stored little-endian at byte `at`.
 pub(super) fn f16_bits<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> u16 {

@@ -1,4 +1,4 @@
-//! Cases of rotation, of the KV cache, and of attention over it.
+//! Cases of RoPE, KV stores and attention.
 
 use minfer_graph::{AttentionSpec, F64Bits, KvFormat, KvLayout, Mask, RopePairs, RopeSpec, RopeStoreSpec};
 

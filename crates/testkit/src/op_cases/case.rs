@@ -1,4 +1,4 @@
-//! A case: how it is made, and how a backend runs it.
+//! One case: its graph, weights and steps, and how a backend runs it.
 
 use std::fmt;
 

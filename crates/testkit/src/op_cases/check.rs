@@ -1,4 +1,4 @@
-//! Results of a backend against the f64 interpreter.
+//! Compares results of a backend with the f64 interpreter.
 
 use minfer_graph::{Backend, BackendError, KvFormat, KvSide, LinearPart, Op, ValueId, WeightId};
 use minfer_tensor::DType;

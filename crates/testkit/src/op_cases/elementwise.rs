@@ -1,4 +1,4 @@
-//! Cases of functions that work element by element.
+//! Cases of elementwise operations.
 
 use minfer_graph::{Activation, GraphBuilder, ValueId};
 

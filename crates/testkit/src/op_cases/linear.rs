@@ -1,4 +1,4 @@
-//! Cases of products with a matrix.
+//! Cases of linear maps, for every type of weights.
 
 use minfer_graph::LinearPart;
 use minfer_tensor::DType;

@@ -1,4 +1,4 @@
-//! Cases of normalisations.
+//! Cases of RMSNorm and LayerNorm.
 
 use minfer_graph::{NormKind, NormSpec};
 

@@ -1,4 +1,4 @@
-//! Cases of operations that choose rows or columns.
+//! Cases of embeddings, row gathers and views.
 
 use minfer_tensor::DType;
 

@@ -1,4 +1,4 @@
-//! The steps that a case runs: batches that own their lists.
+//! Batches of a case, with their own lists.
 
 use minfer_graph::{Batch, BlockTable, KvGroupBatch, SequenceView};
 

@@ -1,3 +1,5 @@
+//! The synthetic models, one for each family and variant.
+
 use super::file::ModelFile;
 use super::layers::{Maker, put_layer};
 use super::metadata::put_metadata;

@@ -1,5 +1,4 @@
-//! A model file in memory, written as GGUF version 3. Independent of the reader that is tested with
-//! it.
+//! A model file in memory, written as GGUF version 3. Independent of the reader under test.
 
 use minfer_tensor::DType;
 use minfer_tensor::blocks::decode_row;

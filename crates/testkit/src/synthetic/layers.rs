@@ -1,4 +1,4 @@
-//! Tensors, drawn in the order of the file.
+//! Random tensors of a synthetic model, drawn in file order.
 
 use super::Family;
 use super::family::Sizes;

@@ -1,4 +1,4 @@
-//! Metadata in the order of the file.
+//! Metadata of a synthetic model, in file order.
 
 use super::Family;
 use super::family::Sizes;

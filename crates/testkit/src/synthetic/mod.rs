@@ -1,9 +1,8 @@
-//! Tiny random models, made on the spot, with recorded distributions to compare with.
+//! Tiny random models with recorded log-probabilities.
 //!
-//! A family's weights come from a reimplementation of NumPy's default generator ([`numpy`]), so
-//! that the recorded log-probabilities, which another engine computed from a file that NumPy
-//! filled, belong to the very same numbers. The whole file is equal byte for byte; its digest is
-//! part of the record.
+//! Weights come from a reimplementation of NumPy's default generator ([`numpy`]). NumPy wrote the
+//! same file for llama.cpp, which computed the recorded log-probabilities. The files are equal byte
+//! for byte; the digest is part of the record.
 
 mod family;
 mod file;

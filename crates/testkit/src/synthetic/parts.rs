@@ -1,5 +1,4 @@
-//! What the files of families with many differences have, as the table of
-//! `tools/synthetic/make_reference.py` says it.
+//! Tensors of the families in the table of `tools/synthetic/make_reference.py`.
 
 use super::Family;
 use super::family::Sizes;

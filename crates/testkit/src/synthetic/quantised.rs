@@ -1,4 +1,4 @@
-//! A wider model with quantised matrices: every row is a whole number of blocks of every type.
+//! A model with quantised matrices: every row is a whole number of blocks of every type.
 
 use half::f16;
 use minfer_tensor::DType;

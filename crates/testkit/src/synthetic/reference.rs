@@ -1,3 +1,5 @@
+//! Log-probabilities recorded with llama.cpp.
+
 use serde_json::Value;
 
 use super::Family;
