@@ -11,26 +11,25 @@ use crate::{
     WeightId,
 };
 
-/// Where the bytes of weights come from while a backend loads them. Several threads may read at
-/// once.
+/// Source of weight bytes while a backend loads. Reads may come from several threads at once.
 pub trait WeightSource: Sync {
-    /// Bytes that are stored of a weight.
+    /// Size of a weight's stored bytes.
     fn stored_bytes(&self, id: WeightId) -> u64;
 
-    /// Copies stored bytes of a weight, those from `offset` on.
+    /// Copies stored bytes of a weight into `target`, from byte `offset` on.
     ///
     /// # Errors
-    /// The bytes cannot be had.
+    /// The source cannot be read.
     ///
     /// # Panics
-    /// May, if there are not so many.
+    /// May panic if `offset + target.len()` is past the end of the weight.
     fn read(&self, id: WeightId, offset: u64, target: &mut [u8]) -> Result<(), WeightError>;
 
-    /// Is told that the backend has the whole weight and will not read it again.
+    /// Called when the backend has the whole weight and will not read it again.
     fn taken(&self, _id: WeightId) {}
 }
 
-/// Why stored bytes of a weight cannot be had, with the place that they should have come from.
+/// Why a weight cannot be read, with the file and position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct WeightError(pub String);
@@ -38,13 +37,13 @@ pub struct WeightError(pub String);
 /// Whether a backend runs an operation on given shapes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Support {
-    /// It does.
+    /// Yes.
     Supported,
-    /// It does not; the reason names the values that stand against it.
+    /// No; the reason names the values that are not supported.
     Unsupported(String),
 }
 
-/// Why a backend could not do its part.
+/// Errors of a backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// An operation that the backend cannot run.
@@ -56,7 +55,7 @@ pub enum BackendError {
         node: String,
         /// The operation's name.
         op: String,
-        /// The values that stand against it.
+        /// The values that are not supported.
         reason: String,
     },
     /// A weight could not be read.
@@ -95,7 +94,7 @@ pub enum BackendError {
     BadGranule {
         /// What was asked for.
         granule: KvGranule,
-        /// What stands against it.
+        /// Why not.
         reason: String,
     },
     /// A batch that does not fit the planned extents or the arena.
@@ -202,13 +201,13 @@ pub trait Buffer: Send {
     /// # Errors
     /// The device failed.
     fn read_f32(&self, first: usize, out: &mut [f32]) -> Result<(), BackendError>;
-    /// The elements in place where the memory is the host's own.
+    /// The elements, where the buffer is in host memory.
     fn host_f32(&self) -> Option<&[f32]>;
     /// For the backend's own downcast.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
-/// Neighbouring rows of one layer and side in one block.
+/// Consecutive K or V rows of one layer in one block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KvRows {
     /// The group.
@@ -223,29 +222,26 @@ pub struct KvRows {
     pub rows: Range<u32>,
 }
 
-/// Bytes of KV blocks. The engine's store decides which block holds what; the arena only keeps
-/// bytes.
+/// Memory of the KV blocks. The engine's store decides which block holds which tokens.
 pub trait KvArena: Send {
     /// The geometry it was made with.
     fn spec(&self) -> &KvSpec;
 
-    /// Makes a block's memory present. What it holds is left open: rows count only once they were
-    /// stored.
+    /// Commits a block's memory. Its contents are undefined until rows are stored.
     ///
     /// # Errors
     /// The limit would be passed ([`BackendError::OverKvLimit`]), or memory was refused; no block
     /// has changed.
     fn commit(&mut self, group: usize, block: u32) -> Result<(), BackendError>;
 
-    /// Gives a block's memory back: to the system, or to blocks that come, as far as memory is kept
-    /// warm.
+    /// Releases a block's memory to the system, or keeps it warm for the next block.
     fn release(&mut self, group: usize, block: u32);
 
     /// Copies rows of one block to the same offsets of another, for every layer of the group. Both
     /// blocks are committed.
     ///
     /// # Errors
-    /// The device failed; the rows of `to` hold nothing of use then.
+    /// The device failed; the rows of `to` are undefined then.
     fn copy_rows(&mut self, group: usize, from: u32, to: u32, rows: Range<u32>) -> Result<(), BackendError>;
 
     /// Reads neighbouring rows of one layer and side as canonical rows: `[position][head][dim]`,
@@ -260,7 +256,7 @@ pub trait KvArena: Send {
     /// block size.
     ///
     /// # Errors
-    /// The device failed; the rows hold nothing of use then.
+    /// The device failed; the rows are undefined then.
     fn write_rows(&mut self, rows: &KvRows, bytes: &[u8]) -> Result<(), BackendError>;
 
     /// Bytes of the granules in which committed blocks lie, each counted once.
@@ -269,7 +265,7 @@ pub trait KvArena: Send {
     /// Bytes of address space reserved.
     fn reserved_bytes(&self) -> u64;
 
-    /// Sizes. An arena that keeps nothing warm has no more to say than its two counts.
+    /// Memory of the arena. The default is for arenas that keep nothing warm.
     fn memory(&self) -> KvMemoryStats {
         let (reserved, committed) = (self.reserved_bytes(), self.committed_bytes());
         KvMemoryStats { reserved, committed, warm: 0, granule: 1, limit: None }
@@ -291,7 +287,7 @@ pub trait Compiled: Send {
     /// order.
     ///
     /// # Errors
-    /// The batch does not fit, or the device failed; outputs then hold nothing of use.
+    /// The batch does not fit, or the device failed; outputs are undefined then.
     fn submit(
         &mut self,
         batch: &Batch<'_>,
@@ -299,7 +295,7 @@ pub trait Compiled: Send {
         externals: &mut [&mut dyn Buffer],
     ) -> Result<(), BackendError>;
 
-    /// Waits for the run started last. A backend that finishes inside `submit` returns at once.
+    /// Waits for the last submitted run. Returns at once where `submit` finishes the run.
     ///
     /// # Errors
     /// The device failed.

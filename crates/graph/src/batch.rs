@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// One step's data, borrowed. Everything that changes from step to step is here and nowhere else.
+/// The input of one step, borrowed. Nothing else changes from step to step.
 #[derive(Debug, Clone, Copy)]
 pub struct Batch<'a> {
     /// Token ids, one per row of the body. A sequence's tokens are neighbours, in order.
@@ -33,7 +33,7 @@ impl SequenceView {
     }
 }
 
-/// Where one KV group's rows lie.
+/// Cells and block tables of one KV group.
 #[derive(Debug, Clone, Copy)]
 pub struct KvGroupBatch<'a> {
     /// For each row of the batch the cell that its K and V go to: block index x block_tokens +
@@ -43,21 +43,21 @@ pub struct KvGroupBatch<'a> {
     pub block_tables: &'a [BlockTable<'a>],
 }
 
-/// The entry of a block that holds nothing any more, because no later query sees its positions.
+/// Block table entry of an evicted block: no later query sees its positions.
 pub const EVICTED: u32 = u32::MAX;
 
-/// Where the rows of one sequence lie in one KV group.
+/// The block table of one sequence in one KV group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockTable<'a> {
     /// Entry `p / block_tokens` is the block that holds position `p`, at offset `p % block_tokens`,
     /// or [`EVICTED`]. Rows were rotated at their position.
     Aligned(&'a [u32]),
-    /// Runs of rows in order, as removals have left them. Together they cover every position of the
+    /// Runs of rows in order, after a context shift. Together they cover every position of the
     /// sequence once.
     Shifted(&'a [KvRun]),
 }
 
-/// Neighbouring rows of one block.
+/// Consecutive rows of one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KvRun {
     /// Position of the first row.
@@ -72,7 +72,7 @@ pub struct KvRun {
     pub rope_offset: u32,
 }
 
-/// Where one position's rows lie.
+/// Where the K and V rows of one position are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvPlace {
     /// The block.

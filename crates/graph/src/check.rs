@@ -3,7 +3,7 @@
 use crate::batch::{BlockTable, EVICTED, KvRun};
 use crate::{Batch, Extents, KvGroupBatch, KvGroupSpec, KvSpec, ModelGraph, SequenceView};
 
-/// What stands against a batch. Nothing has run.
+/// Why a batch is refused. Nothing has run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BatchError {
     /// No tokens or no sequences.
@@ -155,7 +155,7 @@ pub enum BatchError {
     },
 }
 
-/// What batches are held against; keeps scratch memory between checks.
+/// The limits for batches, with scratch memory that is reused.
 #[derive(Debug)]
 pub struct BatchCheck {
     extents: Extents,

@@ -70,7 +70,7 @@ impl fmt::Display for TensorDesc {
     }
 }
 
-/// Values of the symbols: the planned maximum, or one step's binding.
+/// Values of the symbols: the planned maximum, or those of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extents {
     /// Tokens in a step.
@@ -101,7 +101,7 @@ pub struct TensorDesc {
     /// Dimensions, outermost first. Values of today's operations have two: rows and the row's
     /// width.
     pub dims: Vec<Dim>,
-    /// A name for people, for example `blk.0.attn_q`.
+    /// The name in messages and pictures, for example `blk.0.attn_q`.
     pub name: String,
 }
 

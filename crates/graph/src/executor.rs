@@ -27,28 +27,28 @@ pub struct ExecutorConfig {
     pub kv_memory: KvMemory,
 }
 
-/// Why a model graph could not be made ready, or a step could not be run.
+/// Errors of loading a model graph and of running a step.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
-    /// The model graph breaks a rule of graphs.
+    /// The model graph is not valid.
     #[error(transparent)]
     Verify(#[from] VerifyError),
     /// A rewrite is unknown or broken.
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
-    /// An operation that the backend does not run.
+    /// An operation that no backend supports.
     #[error(transparent)]
     Place(#[from] PlaceError),
-    /// The KV cache's numbers.
+    /// The KV spec is not valid.
     #[error(transparent)]
     KvSpec(#[from] KvSpecError),
     /// The KV cache does not fit the model graph.
     #[error("the KV cache does not fit the model: {0}")]
     KvMismatch(String),
-    /// Planned extents of nothing.
+    /// An extent of zero.
     #[error("planned extents must be at least 1: {0:?}")]
     Extents(Extents),
-    /// A weight whose bytes are not what its description says.
+    /// A weight whose size does not match its type and shape.
     #[error("weight {name} ({desc}) has {found} bytes, expected {expected}")]
     WeightBytes {
         /// The weight's name.
@@ -60,10 +60,10 @@ pub enum ExecutorError {
         /// In the source.
         found: u64,
     },
-    /// A batch that contradicts itself or the plan. Nothing has run.
+    /// The batch is not valid, or larger than planned. Nothing has run.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The head was asked before a body has succeeded on as many rows.
+    /// The head was run without a successful body run on the same rows.
     #[error("the head needs the body's output for {asked} rows, there are {present}")]
     NoHidden {
         /// Rows of the batch.
@@ -103,7 +103,7 @@ pub struct ExecutorStats {
     pub rewrites: RewriteReport,
     /// Bytes of workspace that the backend holds for both graphs.
     pub workspace_bytes: u64,
-    /// Bytes of workspace if every value had memory of its own.
+    /// Bytes of workspace without reuse: every value with memory of its own.
     pub naive_workspace_bytes: u64,
     /// Bytes of the weights as the backend keeps them.
     pub weight_bytes: u64,
@@ -120,7 +120,7 @@ pub struct Executor {
     arena: Box<dyn KvArena>,
     hidden: Box<dyn Buffer>,
     logits: Box<dyn Buffer>,
-    /// What the compiled graphs read.
+    /// Weights that the compiled graphs read.
     weights: Box<dyn LoadedWeights>,
     backend: Arc<dyn Backend>,
     check: BatchCheck,
@@ -131,11 +131,11 @@ pub struct Executor {
     stats: ExecutorStats,
     hidden_rows: usize,
     logits_rows: usize,
-    /// Last, so that it goes after the memory that it stands for.
+    /// Dropped last, after the memory that it accounts for.
     held: Vec<Box<dyn Any + Send + Sync>>,
 }
 
-/// A model graph that fits its backend, before any memory is taken.
+/// A verified, rewritten, placed and planned model graph, before any memory is taken.
 pub struct Prepared {
     backend: Arc<dyn Backend>,
     model_graph: ModelGraph,
@@ -204,7 +204,7 @@ impl Prepared {
     /// Takes memory: loads the weights, compiles the graphs, reserves the arena.
     ///
     /// # Errors
-    /// See [`ExecutorError`]; nothing stays taken.
+    /// See [`ExecutorError`]; no memory stays taken.
     pub fn load(self, source: &dyn WeightSource) -> Result<Executor, ExecutorError> {
         let [hidden_bytes, logits_bytes] = self.edge_bytes();
         let Prepared { backend, model_graph, kv, config, rewrites, placements, plans, .. } = self;
@@ -256,7 +256,7 @@ impl Executor {
     /// Verifies, rewrites, places, plans, loads and compiles.
     ///
     /// # Errors
-    /// See [`ExecutorError`]; nothing stays taken.
+    /// See [`ExecutorError`]; no memory stays taken.
     pub fn new(
         backend: Arc<dyn Backend>,
         model_graph: ModelGraph,
@@ -267,16 +267,16 @@ impl Executor {
         Prepared::new(backend, model_graph, kv, config)?.load(source)
     }
 
-    /// Keeps a value for as long as the executor has its memory, and drops it afterwards.
+    /// Drops `value` after the executor's memory, for example a memory lease.
     pub fn hold(&mut self, value: impl Any + Send + Sync) {
         self.held.push(Box::new(value));
     }
 
-    /// Feeds this step's tokens: stores their K and V and keeps their hidden rows for the head.
+    /// Runs the body on the batch: stores K and V, keeps the hidden rows for the head.
     ///
     /// # Errors
-    /// The batch is refused and nothing has run, or the backend failed: then the cells of this
-    /// batch hold nothing of use.
+    /// The batch is refused and nothing has run, or the backend failed; then the cells of this
+    /// batch are undefined.
     pub fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ExecutorError> {
         self.check.body(batch)?;
         // Cleared first, so that neither an error nor a panic leaves rows that look valid.

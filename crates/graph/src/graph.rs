@@ -60,28 +60,28 @@ impl fmt::Display for WeightDesc {
 /// One operation with its operands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// What is done.
+    /// The operation.
     pub op: Op,
     /// Operands.
     pub inputs: Vec<ValueId>,
     /// Results; each value has exactly one producer.
     pub outputs: Vec<ValueId>,
-    /// A name for people, for example `blk.0.attn_norm`.
+    /// The name in messages and pictures, for example `blk.0.attn_norm`.
     pub name: String,
 }
 
 /// Nodes in execution order over a table of values. Pure data.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Graph {
-    /// A name for people: `body` or `head`.
+    /// `body` or `head`.
     pub name: String,
     /// Every value; the index is its [`ValueId`].
     pub values: Vec<TensorDesc>,
     /// Operations in execution order; the index is its [`NodeId`].
     pub nodes: Vec<Node>,
-    /// Values that come from outside.
+    /// Inputs.
     pub inputs: Vec<ValueId>,
-    /// Values that are read from outside.
+    /// Outputs.
     pub outputs: Vec<ValueId>,
 }
 
@@ -169,7 +169,7 @@ impl ModelGraph {
     }
 }
 
-/// What a layer keeps in the KV cache.
+/// Shape of a layer's KV cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvLayer {
     /// The model's layer number.
@@ -180,6 +180,6 @@ pub struct KvLayer {
     pub k_dim: u32,
     /// Elements of a V head.
     pub v_dim: u32,
-    /// The widest window of its readers; none when a reader sees every position.
+    /// The widest window of the attentions that read it; `None` if one has no window.
     pub window: Option<u32>,
 }

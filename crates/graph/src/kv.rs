@@ -66,8 +66,7 @@ impl KvFormat {
         self.block_dims() > 1
     }
 
-    /// The format to take instead for K, where this one is so coarse that it changes what some
-    /// models say.
+    /// The suggested format for K where this one is too coarse for some models.
     pub const fn better_for_keys(self) -> Option<KvFormat> {
         match self {
             KvFormat::Q4_0 => Some(KvFormat::Q8_0),
@@ -86,10 +85,10 @@ impl fmt::Display for KvFormat {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvLayout {
     /// K as `[head][dim][position]`, V as `[head][position][dim]`: one lane per output for both
-    /// products. With bf16 rows the two elements of a pair dot are neighbours: K as `[head][dim /
-    /// 2][position][2]`, V as `[head][position / 2][dim][2]`. A K head of a quantised format is
-    /// `[dim / 32][word][position][4]`, the words of four bytes of its blocks, then the scales as
-    /// `[dim / 32][position]`.
+    /// products. With bf16 rows the two elements of a pair dot are neighbours: K as
+    /// `[head][dim / 2][position][2]`, V as `[head][position / 2][dim][2]`. A K head of a quantised
+    /// format is `[dim / 32][word][position][4]`, the words of four bytes of its blocks, then the
+    /// scales as `[dim / 32][position]`.
     LaneMajor,
     /// K and V as `[head][position][dim]`.
     HeadMajor,
@@ -192,7 +191,7 @@ impl FromStr for KvLayout {
     }
 }
 
-/// Which of the two rows of a position.
+/// K or V.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KvSide {
     /// Keys.
@@ -201,7 +200,7 @@ pub enum KvSide {
     V,
 }
 
-/// Layers that share one geometry. A block is `block_tokens` consecutive positions of one sequence
+/// Layers with equal KV shape. A block is `block_tokens` consecutive positions of one sequence
 /// for all of them, one contiguous run of memory laid out as `[layer][K|V][rows by layout]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct KvGroupSpec {
@@ -227,7 +226,7 @@ pub struct KvGroupSpec {
 }
 
 impl KvGroupSpec {
-    /// Checks what the numbers must obey.
+    /// Checks the spec.
     ///
     /// # Errors
     /// A block size that is not a power of two from 16 to 4096; an odd dim with bf16 rows; a head
@@ -284,7 +283,7 @@ pub struct KvSpec {
     pub max_blocks: Vec<u32>,
 }
 
-/// What is chosen about a KV cache; the rest follows from the model graph.
+/// Options of a KV cache; the rest follows from the model graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KvChoice {
     /// Storage of K rows.
@@ -327,7 +326,7 @@ impl KvSpec {
         KvSpec { max_blocks: vec![choice.max_blocks; groups.len()], groups }
     }
 
-    /// Checks what the numbers must obey.
+    /// Checks the spec.
     ///
     /// # Errors
     /// A group breaks a rule ([`KvGroupSpec::validate`]), a layer is in two groups, or cells

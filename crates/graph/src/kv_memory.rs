@@ -54,6 +54,6 @@ pub struct KvMemoryStats {
     pub warm: u64,
     /// One granule.
     pub granule: u64,
-    /// What `committed` and `warm` together never pass.
+    /// Upper bound of `committed` plus `warm`.
     pub limit: Option<u64>,
 }

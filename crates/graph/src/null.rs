@@ -23,7 +23,7 @@ use crate::{Batch, Graph, KvGranule, KvMemory, KvSpec, ModelGraph, Op, Symbol, T
 /// Fills one row of logits from the sequence's tokens up to and with the row's own.
 type LogitsRule = dyn Fn(&[u32], &mut [f32]) + Send + Sync;
 
-/// What a [`NullBackend`] has seen.
+/// Counters of a [`NullBackend`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NullStats {
     /// Model graphs loaded.
@@ -54,12 +54,12 @@ pub struct NullStats {
     pub allocations: u64,
 }
 
-/// A one-off fault, counted down by the events before it.
+/// Fires once, after a given number of events.
 #[derive(Debug, Default)]
 struct Fuse(Option<u64>);
 
 impl Fuse {
-    /// Whether it goes off at this event.
+    /// Whether it fires at this event.
     fn burn(&mut self) -> bool {
         match self.0 {
             Some(0) => {
@@ -85,8 +85,8 @@ struct State {
     delay: Duration,
 }
 
-/// A backend that accepts everything and computes nothing. Clones share counters and faults, so a
-/// test keeps one and gives another to an executor.
+/// A backend that supports everything and computes nothing. Clones share counters and faults, so a
+/// test keeps one clone and gives another to an executor.
 #[derive(Clone)]
 pub struct NullBackend {
     state: Arc<Mutex<State>>,
@@ -125,12 +125,12 @@ impl NullBackend {
         self.with_logits(move |history, logits| seeded_logits(seed, history, logits))
     }
 
-    /// Says no to one operation, by name.
+    /// Does not support one operation, by name.
     pub fn refusing(self, op: &'static str, reason: &str) -> NullBackend {
         NullBackend { refused_op: Some((op, reason.to_owned())), ..self }
     }
 
-    /// What has happened so far.
+    /// The counters.
     pub fn stats(&self) -> NullStats {
         self.state().stats.clone()
     }
@@ -155,7 +155,7 @@ impl NullBackend {
         self.state().read = Fuse(Some(more));
     }
 
-    /// Every later run takes at least so long.
+    /// Every later run takes at least this long.
     pub fn delay_runs(&self, delay: Duration) {
         self.state().delay = delay;
     }

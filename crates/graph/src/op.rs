@@ -51,7 +51,7 @@ impl fmt::Debug for F64Bits {
     }
 }
 
-/// An operation. Closed: adding one makes the compiler list what must change.
+/// An operation. The enum is closed: matches without a wildcard list what a new operation needs.
 ///
 /// Inputs and outputs are values of the graph, all f32 matrices of one row per token (or per output
 /// row in the head). A payload is plain data; a weight is an id, never a pointer.
@@ -253,7 +253,7 @@ pub enum EmbedBy {
     Position,
 }
 
-/// Which mean a normalisation takes away.
+/// RMSNorm or LayerNorm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NormKind {
     /// x / sqrt(mean(x^2) + eps). (Zhang and Sennrich, "Root Mean Square Layer Normalization".)
@@ -267,9 +267,9 @@ pub enum NormKind {
 pub struct NormSpec {
     /// Formula.
     pub kind: NormKind,
-    /// Elementwise factor, `[width / groups]` for all groups or `[width]`, or 1.
+    /// Elementwise weight, `[width / groups]` for all groups or `[width]`; absent: 1.
     pub weight: Option<WeightId>,
-    /// Elementwise summand, `[width / groups]` for all groups or `[width]`, or 0.
+    /// Elementwise bias, `[width / groups]` for all groups or `[width]`; absent: 0.
     pub bias: Option<WeightId>,
     /// Added under the root.
     pub eps: F32Bits,
@@ -287,7 +287,7 @@ pub struct LinearPart {
     pub bias: Option<WeightId>,
 }
 
-/// Which two elements of a head turn together.
+/// Which two elements of a head form a rotated pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopePairs {
     /// Elements 2i and 2i + 1.

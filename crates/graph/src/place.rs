@@ -7,18 +7,18 @@ use std::ops::Range;
 use crate::backend::{Backend, Support};
 use crate::{Graph, KvSpec, ModelGraph, Node, TensorDesc, WeightDesc};
 
-/// The backend of every node of a graph, and why preferred ones said no.
+/// The backend of every node of a graph, and the refusals of preferred backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// Names of the backends, most preferred first.
     pub backends: Vec<String>,
     /// For each node the index of its backend.
     pub nodes: Vec<usize>,
-    /// Every "no" that was heard.
+    /// Nodes that a preferred backend does not support.
     pub refusals: Vec<Refusal>,
 }
 
-/// A backend's "no" to a node.
+/// A node that a backend does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The node's name.
@@ -27,11 +27,11 @@ pub struct Refusal {
     pub op: &'static str,
     /// The backend's name.
     pub backend: String,
-    /// The values that stand against it.
+    /// The values that are not supported.
     pub reason: String,
 }
 
-/// Neighbouring nodes on one backend.
+/// Consecutive nodes on one backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
     /// Index of the backend.
@@ -40,7 +40,7 @@ pub struct Split {
     pub nodes: Range<usize>,
 }
 
-/// A node that no backend runs.
+/// A node that no backend supports.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no backend runs {node} ({op}) of the {graph}: {}", join(.refusals))]
 pub struct PlaceError {
@@ -50,7 +50,7 @@ pub struct PlaceError {
     pub node: String,
     /// The operation's name.
     pub op: &'static str,
-    /// What each backend said.
+    /// The refusal of each backend.
     pub refusals: Vec<Refusal>,
 }
 
@@ -92,7 +92,7 @@ impl Placement {
         Ok(placement)
     }
 
-    /// Runs of neighbouring nodes on one backend, in execution order.
+    /// Consecutive nodes on one backend, in execution order.
     pub fn splits(&self) -> Vec<Split> {
         let mut splits: Vec<Split> = Vec::new();
         for (index, &backend) in self.nodes.iter().enumerate() {
@@ -125,7 +125,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a backend says to one node of a verified graph.
+/// Whether a backend supports a node of a verified graph.
 pub fn node_support(
     backend: &dyn Backend,
     graph: &Graph,

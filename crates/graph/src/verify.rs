@@ -13,13 +13,13 @@ use shapes::{is_rows, shape_text};
 
 use crate::{Graph, ModelGraph, Node, Op, RopeSpec, Symbol, TensorDesc, ValueId, WeightDesc};
 
-/// A graph that breaks a rule: where, and which.
+/// A broken rule of a graph, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{graph}: {node} ({op}): {fault}")]
 pub struct VerifyError {
     /// The graph's name.
     pub graph: String,
-    /// The node's name, or what stands in its place (`inputs`, `outputs`).
+    /// The node's name, or `inputs` or `outputs`.
     pub node: String,
     /// The operation's name, or `graph`.
     pub op: &'static str,
@@ -46,10 +46,10 @@ pub enum Fault {
         /// What the node lists.
         found: usize,
     },
-    /// An id beyond the graph's table of values.
+    /// A value id that the graph does not have.
     #[error("value {0} is not in the table of values")]
     UnknownValue(u32),
-    /// An id beyond the model graph's table of weights.
+    /// A weight id that the model graph does not have.
     #[error("weight {0} is not in the table of weights")]
     UnknownWeight(u32),
     /// A value that no earlier node and no input defines.
@@ -82,7 +82,7 @@ pub enum Fault {
         /// What the graph has.
         found: String,
     },
-    /// A weight that cannot be used so.
+    /// A weight of a wrong type or shape.
     #[error("{role} {weight} is {found}, expected {expected}")]
     Weight {
         /// What the weight is used for.
@@ -94,7 +94,7 @@ pub enum Fault {
         /// What the model graph has.
         found: String,
     },
-    /// Numbers of the payload that contradict each other.
+    /// Parameters of an operation that contradict each other.
     #[error("{0}")]
     Payload(String),
     /// An attention that reads a cache no earlier node has filled.

@@ -16,7 +16,7 @@ pub enum ModelError {
     UnknownArchitecture {
         /// What the file states.
         found: String,
-        /// A family whose name is much like it.
+        /// A family with a similar name.
         nearest: Option<&'static str>,
         /// Every family that is read.
         known: Vec<&'static str>,
@@ -36,7 +36,7 @@ pub enum ModelError {
         key: String,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// What is needed.
         wanted: String,
     },
     /// An override of a tokenizer's list or of a chat template.
@@ -48,12 +48,12 @@ pub enum ModelError {
         /// The key.
         key: String,
     },
-    /// An override of a key that means nothing here.
+    /// An override of an unknown key.
     #[error("`metadata` {key}: the file has no such key, and the model reads none{}", hint(nearest.as_deref()))]
     UselessOverride {
         /// The key.
         key: String,
-        /// A key of the file that is much like it.
+        /// A similar key.
         nearest: Option<String>,
     },
     /// A text that is no metadata override.
@@ -71,7 +71,7 @@ pub enum ModelError {
         key: String,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// What is needed.
         wanted: &'static str,
     },
     /// A rope setting that cannot be used.
@@ -81,10 +81,10 @@ pub enum ModelError {
         setting: RopeSetting,
         /// Its value.
         value: String,
-        /// What would be right.
+        /// What is needed.
         needs: RopeNeed,
     },
-    /// The metadata asks for what this build does not do.
+    /// The metadata asks for a feature that this build does not have.
     #[error("{architecture} with {what} is not read by this build (metadata key {key} is {value})")]
     Unsupported {
         /// The family.
@@ -121,10 +121,10 @@ pub enum ModelError {
         name: String,
         /// The file's type.
         found: DType,
-        /// What would be right.
+        /// What is needed.
         wanted: &'static str,
     },
-    /// A constant that the graph is built from has a useless value.
+    /// A constant of the graph has a value that cannot be used.
     #[error("tensor {name} holds {value} at {index}: a positive, finite number is needed")]
     TensorValue {
         /// The tensor.

@@ -14,26 +14,26 @@ use crate::{
     RopeHyperparams, RopeOverrides, TensorRule, TensorUse,
 };
 
-/// What a user may change about a file's description of itself.
+/// Overrides of a model file's metadata and RoPE settings, and the context length.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelOptions {
-    /// Metadata values that take the place of the file's.
+    /// Metadata values that replace the file's.
     pub metadata: Vec<MetadataOverride>,
-    /// Rope settings that take the place of the metadata's.
+    /// RoPE settings that replace the metadata's.
     pub rope: RopeOverrides,
     /// Positions of a sequence; absent: [`Model::default_context`]. Some models choose their
     /// rotation by it.
     pub n_ctx: Option<u32>,
 }
 
-/// A file understood as a model: checked numbers, and the model graph over its weights.
+/// A model file, checked: its hyperparameters and its graphs.
 #[derive(Debug)]
 pub struct Model {
     /// `general.name`, or the architecture where the file has no name.
     pub name: String,
     /// Its family.
     pub family: &'static Family,
-    /// Its numbers, overrides applied.
+    /// Its hyperparameters, overrides applied.
     pub hyperparams: Hyperparams,
     /// Its graphs. The names of their weights are those of the file's tensors.
     pub graph: ModelGraph,
@@ -49,8 +49,8 @@ impl Model {
     /// graph. Of the tensors' data only constants of the graph (rope factors) are read.
     ///
     /// # Errors
-    /// The architecture is not read, metadata or an override is useless, or a tensor is missing,
-    /// misshapen or of a wrong type.
+    /// The architecture is unknown, metadata or an override cannot be used, or a tensor is missing
+    /// or has a wrong shape or type.
     pub fn read(file: &gguf::File, options: &ModelOptions) -> Result<Model, ModelError> {
         if let Some(list) = options.metadata.iter().find(|entry| is_list_of_tokenizer(&entry.key)) {
             return Err(ModelError::TokenizerOverride { key: list.key.clone() });
@@ -153,8 +153,8 @@ fn is_list_of_tokenizer(key: &str) -> bool {
         || key.strip_prefix("tokenizer.ggml.").is_some_and(|name| LISTS.contains(&name))
 }
 
-/// Compares the file's tensors with the rules; gives those that become weights, and the elements of
-/// all.
+/// Checks the file's tensors against the rules. Returns those that become weights, and the number
+/// of elements of all.
 fn check_tensors(file: &gguf::File, rules: &[TensorRule]) -> Result<(AvailableTensors, u64), ModelError> {
     let (mut available, mut parameters) = (AvailableTensors::default(), 0);
     for rule in rules {

@@ -9,14 +9,14 @@ use minfer_formats::gguf;
 use crate::ModelError;
 use crate::nearest::nearest;
 
-/// Metadata of a file, with overrides on top. Cheap to copy.
+/// Metadata of a file with overrides applied. Cheap to copy.
 #[derive(Debug, Clone, Copy)]
 pub struct Metadata<'f> {
     file: gguf::Metadata<'f>,
     overrides: &'f Overrides<'f>,
 }
 
-/// Keys of a tokenizer whose values can be overridden: those that hold no list.
+/// Metadata keys of the tokenizer that can be overridden; lists cannot.
 pub const TOKENIZER_KEYS: [&str; 15] = [
     "tokenizer.ggml.model",
     "tokenizer.ggml.pre",
@@ -35,7 +35,7 @@ pub const TOKENIZER_KEYS: [&str; 15] = [
     "tokenizer.ggml.normalizer.strip_accents",
 ];
 
-/// Overrides, and which of them were read.
+/// Overrides, and which of them were used.
 #[derive(Debug)]
 pub struct Overrides<'o> {
     entries: &'o [MetadataOverride],
@@ -43,7 +43,7 @@ pub struct Overrides<'o> {
 }
 
 impl<'o> Overrides<'o> {
-    /// None of them read yet.
+    /// Overrides of which none was used yet.
     pub fn new(entries: &'o [MetadataOverride]) -> Overrides<'o> {
         Overrides { entries, read: vec![Cell::new(false); entries.len()] }
     }
@@ -54,10 +54,10 @@ impl<'o> Overrides<'o> {
         named.inspect(|(_, read)| read.set(true)).last().map(|(entry, _)| &entry.value)
     }
 
-    /// Refuses an override that was not read and that replaces nothing in the file.
+    /// Fails if an override was not used and its key is not in the file.
     ///
     /// # Errors
-    /// There is one; the error names it.
+    /// The override without effect, by key.
     pub fn refuse_useless(&self, file: gguf::Metadata<'_>) -> Result<(), ModelError> {
         let mut unread = self.entries.iter().zip(&self.read).filter(|(_, read)| !read.get());
         let means_nothing = |key: &str| !file.contains(key) && !TOKENIZER_KEYS.contains(&key);
@@ -69,7 +69,7 @@ impl<'o> Overrides<'o> {
     }
 }
 
-/// A key and the value that takes the place of the file's; written `KEY=TYPE:VAL`.
+/// A key and the value that replaces the file's, written `KEY=TYPE:VAL`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetadataOverride {
     /// The metadata key; it need not be in the file if the model's family reads it.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::hyperparams::{RopeHyperparams, RopeScaling, Yarn};
 use crate::{Hyperparams, LayerSet, ModelError};
 
-/// Rope settings that take the place of the file's. Absent means: as the file says.
+/// RoPE settings that replace the file's. Absent: the file's value.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct RopeOverrides {
     /// The method.
@@ -145,7 +145,7 @@ impl fmt::Display for RopeNeed {
     }
 }
 
-/// A method of stretching the context.
+/// A method of context extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RopeScalingKind {
     /// Frequencies as trained.
@@ -194,12 +194,12 @@ impl RopeOverrides {
     /// Range of `yarn_beta_fast` and `yarn_beta_slow`.
     pub const TURNS: OverrideRange = OverrideRange { above: 0.0, most: 1e6 };
 
-    /// Puts the settings into a model's hyperparameters.
+    /// Applies the settings to a model's hyperparameters.
     ///
     /// # Errors
     /// Any setting for a model without rotated positions, a number out of its range, `scale`
     /// together with `freq_scale`, a method without a factor where the model has none, or a YaRN
-    /// setting where the method is not YaRN: nothing that is asked for is quietly ignored.
+    /// setting where the method is not YaRN. No setting is ignored.
     pub fn apply(&self, hyperparams: &mut Hyperparams) -> Result<(), ModelError> {
         if let (LayerSet::None, Some((setting, value))) = (&hyperparams.attention.rotated, self.first()) {
             return Err(refused(setting, value, RopeNeed::RotatedPositions));

@@ -50,7 +50,7 @@ impl<'h> Rules<'h> {
         self.rules
     }
 
-    /// Factors of a norm of hidden rows, and summands where the formula takes a mean away.
+    /// Weight of a norm of hidden rows, and for LayerNorm an optional bias.
     fn norm(&mut self, name: &str) {
         let hidden_size = self.hyperparams.hidden_size;
         self.rules.push(TensorRule::vector(format!("{name}.weight"), hidden_size));
@@ -86,7 +86,7 @@ impl LayerRules<'_, '_> {
         self
     }
 
-    /// Projections to Q, K and V, and back.
+    /// Projections to Q, K and V, and the output projection.
     #[must_use]
     pub fn attention(self) -> Self {
         let Hyperparams { hidden_size, .. } = *self.rules.hyperparams;
@@ -97,7 +97,7 @@ impl LayerRules<'_, '_> {
             .attention_output()
     }
 
-    /// One projection to Q, K and V side by side, and the one back.
+    /// One joint projection to Q, K and V, and the output projection.
     #[must_use]
     pub fn fused_attention(self) -> Self {
         let Hyperparams { hidden_size, .. } = *self.rules.hyperparams;
@@ -105,7 +105,7 @@ impl LayerRules<'_, '_> {
         self.linear("attn_qkv", rows, hidden_size).attention_output()
     }
 
-    /// One projection to Q, K and V or three, and the one back.
+    /// One joint projection to Q, K and V or three, and the output projection.
     #[must_use]
     pub fn any_attention(self) -> Self {
         let joint = self.name("attn_qkv.weight");
@@ -119,14 +119,14 @@ impl LayerRules<'_, '_> {
         layer.linear("attn_qkv", rows, hidden_size).optional("attn_qkv.weight")
     }
 
-    /// Norms of Q and K: of each head.
+    /// Norms of Q and K, per head, with one weight for all heads.
     #[must_use]
     pub fn head_norms(self) -> Self {
         let dim = self.rules.hyperparams.k_dim;
         self.vector("attn_q_norm", dim).vector("attn_k_norm", dim)
     }
 
-    /// Norms of Q and K: of each head, with factors of its own, which a file may lack.
+    /// Optional norms of Q and K, per head, with weights for every head.
     #[must_use]
     pub fn norms_of_each_head(self) -> Self {
         let Hyperparams { heads, kv_heads, k_dim, .. } = *self.rules.hyperparams;
@@ -137,7 +137,7 @@ impl LayerRules<'_, '_> {
         self
     }
 
-    /// Norms of Q and K: of all heads of a row together.
+    /// Norms of Q and K over all heads of a row.
     #[must_use]
     pub fn row_norms(self) -> Self {
         let [q, k, _] = self.projections();
@@ -165,7 +165,7 @@ impl LayerRules<'_, '_> {
         self.linear("ffn_up", feed_forward, hidden_size).linear("ffn_down", hidden_size, feed_forward)
     }
 
-    /// Makes a tensor of this layer that is optional so far one that must be there.
+    /// Makes an optional tensor of this layer required.
     ///
     /// # Panics
     /// The layer has no rule for it.
@@ -174,7 +174,7 @@ impl LayerRules<'_, '_> {
         self.set_optional(local, false)
     }
 
-    /// Makes a tensor of this layer one that a file may lack.
+    /// Makes a tensor of this layer optional.
     ///
     /// # Panics
     /// The layer has no rule for it.
@@ -196,7 +196,7 @@ impl LayerRules<'_, '_> {
         self.linear("attn_output", hidden_size, columns)
     }
 
-    /// Widths of Q, K and V.
+    /// Sizes of Q, K and V rows.
     fn projections(&self) -> [u32; 3] {
         let numbers = self.rules.hyperparams;
         [numbers.q_size(), numbers.k_size(), numbers.v_size()]

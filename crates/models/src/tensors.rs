@@ -7,7 +7,7 @@ use minfer_tensor::DType;
 
 use crate::ModelError;
 
-/// A tensor that a family knows.
+/// Name, shape and use of a tensor of a family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorRule {
     /// Its name in the file.
@@ -18,7 +18,7 @@ pub struct TensorRule {
     pub usage: TensorUse,
     /// Whether a file may lack it.
     pub optional: bool,
-    /// A tensor that takes its place: a file that has that one may lack this one.
+    /// An alternative: a file that has this other tensor need not have the rule's own.
     pub instead: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct TensorRule {
 pub enum TensorUse {
     /// A matrix or an embedding table: any type of real numbers.
     Matrix,
-    /// A norm's factor or a bias: F32, the type that converters and quantisers keep for vectors.
+    /// A norm weight or a bias: F32, the type that converters and quantisers keep for vectors.
     Vector,
     /// Numbers that go into the graph itself: F32.
     Constant,
@@ -89,9 +89,9 @@ pub struct AvailableTensors {
 }
 
 impl AvailableTensors {
-    /// Takes up a tensor that was checked against its rule.
+    /// Adds a tensor that was checked against its rule.
     pub fn insert(&mut self, rule: &TensorRule, dtype: DType) {
-        // Factors of norms may be stored as one row for each head; a norm takes them as one vector.
+        // Norm weights may be stored as one row for each head; a norm takes them as one vector.
         let dims = match rule.usage {
             TensorUse::Vector => vec![rule.shape.iter().product()],
             TensorUse::Matrix | TensorUse::Constant => rule.shape.clone(),

@@ -228,8 +228,8 @@ fn zip(a: &Matrix, b: &Matrix, function: impl Fn(f64, f64) -> f64) -> Matrix {
 
 fn norm(spec: &NormSpec, x: &Matrix, weight: &dyn Fn(WeightId) -> Vec<f64>) -> Matrix {
     let size = x.width / spec.groups as usize;
-    let factors = spec.weight.map(weight);
-    let summands = spec.bias.map(weight);
+    let weights = spec.weight.map(weight);
+    let biases = spec.bias.map(weight);
     let mut result = x.clone();
     // Values for a group serve all groups.
     let at =
@@ -243,9 +243,9 @@ fn norm(spec: &NormSpec, x: &Matrix, weight: &dyn Fn(WeightId) -> Vec<f64>) -> M
         let root = (square + f64::from(spec.eps.get())).sqrt();
         for (index, x) in group.iter_mut().enumerate() {
             let index = number % spec.groups as usize * size + index;
-            let factor = at(&factors, index).unwrap_or(1.0);
-            let summand = at(&summands, index).unwrap_or(0.0);
-            *x = (*x - mean) / root * factor + summand;
+            let weight = at(&weights, index).unwrap_or(1.0);
+            let bias = at(&biases, index).unwrap_or(0.0);
+            *x = (*x - mean) / root * weight + bias;
         }
     }
     result

@@ -14,10 +14,10 @@ use crate::{Graph, ModelGraph, Node, NodeId, VerifyError, WeightDesc};
 
 pub use patch::{Patch, Site};
 
-/// A named rule: from a node to the patch that improves the graph there.
+/// A named rewrite: it gives the patch for a node where it applies.
 #[derive(Debug, Clone, Copy)]
 pub struct Rewrite {
-    /// How it is switched off and counted.
+    /// The name for `rewrites_off` and in reports.
     pub name: &'static str,
     /// The patch for a node, if the rule applies there.
     pub find: fn(&Site<'_>, NodeId) -> Option<Patch>,
@@ -32,12 +32,12 @@ pub const REWRITES: [Rewrite; 5] = [
     Rewrite { name: "dead_view", find: views::dead },
 ];
 
-/// What the rewrites did to a model graph.
+/// How often each rewrite was applied, and which patches were refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteReport {
-    /// For each rewrite that was on, in order, how often it was applied.
+    /// Applied patches of each enabled rewrite, in order.
     pub applied: Vec<(&'static str, usize)>,
-    /// Patches that were left out because the device does not run what they make.
+    /// Patches that were not applied because the backend does not support their nodes.
     pub refused: Vec<RefusedPatch>,
 }
 
@@ -48,27 +48,27 @@ impl RewriteReport {
     }
 }
 
-/// A patch whose result the device does not run.
+/// A patch that the backend does not support.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedPatch {
     /// The rewrite.
     pub rewrite: &'static str,
     /// The node that the patch would have made.
     pub node: String,
-    /// What the device says.
+    /// The backend's reason.
     pub reason: String,
 }
 
 /// Why a model graph could not be rewritten.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RewriteError {
-    /// A name that is not in the list.
+    /// An unknown name.
     #[error("unknown rewrite {name:?} (choose from {})", names().join(", "))]
     Unknown {
         /// The name that was given.
         name: String,
     },
-    /// A rule has made a graph that breaks the specification: a bug of the rule.
+    /// A rewrite made a graph that is not valid: a bug of the rewrite.
     #[error("rewrite {rewrite} at {node}: {error}")]
     Broken {
         /// The rule.
@@ -78,7 +78,7 @@ pub enum RewriteError {
         /// What is broken.
         error: VerifyError,
     },
-    /// Rules that undo each other.
+    /// Rewrites that undo each other.
     #[error("{graph}: the rewrites do not come to rest; the last was {rewrite}")]
     Endless {
         /// The graph.
@@ -96,7 +96,7 @@ pub fn names() -> Vec<&'static str> {
 /// The rewrites without those named in `off`.
 ///
 /// # Errors
-/// A name that is not in the list.
+/// An unknown name.
 pub fn enabled(off: &[String]) -> Result<Vec<Rewrite>, RewriteError> {
     if let Some(name) = off.iter().find(|name| !names().contains(&name.as_str())) {
         return Err(RewriteError::Unknown { name: name.clone() });
@@ -104,8 +104,7 @@ pub fn enabled(off: &[String]) -> Result<Vec<Rewrite>, RewriteError> {
     Ok(REWRITES.into_iter().filter(|rewrite| !off.iter().any(|name| name == rewrite.name)).collect())
 }
 
-/// Asked for every node that a patch would make: the graph with the patch applied, and the node in
-/// it.
+/// Whether the backend supports a new node, given the patched graph.
 pub type Accept<'a> = dyn Fn(&Graph, &Node) -> Support + 'a;
 
 /// Applies rewrites to both graphs of a model graph until none applies. Patches with a node that
@@ -127,7 +126,7 @@ pub fn rewrite(
     Ok(report)
 }
 
-/// [`rewrite`] with nothing refused.
+/// [`rewrite`] for a backend that supports everything.
 ///
 /// # Errors
 /// A rule is broken.
@@ -172,7 +171,7 @@ fn rewrite_graph(
     }
 }
 
-/// Tries one rewrite at every node; gives how often it was applied, at most `limit` times.
+/// Tries one rewrite at every node, applies at most `limit` patches and returns their number.
 fn sweep(
     graph: &mut Graph,
     weights: &[WeightDesc],

@@ -6,10 +6,8 @@ use minfer_graph::{AttentionSpec, Mask, ValueId};
 use super::{Scope, norm, rope};
 use crate::Hyperparams;
 
-/// Projects, norms, rotates and stores K and V, then attends to the positions up to its own, or to
-/// the window's, with grouped queries, and projects back. Scale, soft cap, window and rotation are
-/// the layer's of the hyperparameters; a joint projection and norms of Q and K are used where the
-/// file has them.
+/// Causal grouped-query attention of a layer. Scale, soft cap, window and RoPE come from the
+/// hyperparameters. A joint projection and norms of Q and K are used if the file has them.
 pub fn causal(scope: &mut Scope<'_, '_>, x: ValueId) -> ValueId {
     let Hyperparams { heads, kv_heads, k_dim, v_dim, .. } = *scope.hyperparams;
     let (numbers, layer) = (scope.hyperparams, scope.layer);

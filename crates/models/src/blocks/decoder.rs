@@ -5,8 +5,7 @@ use minfer_graph::{Activation, ModelGraph, ModelGraphBuilder, ValueId};
 use super::{Scope, attention, head, mlp, norm};
 use crate::{AvailableTensors, Hyperparams};
 
-/// The model graph: rows of the embedding, then each layer, then the head. `layer` gives the hidden
-/// row after a layer.
+/// Builds the model graph: embedding, layers, head. `layer` adds the nodes of one layer.
 pub fn model_graph(
     hyperparams: &Hyperparams,
     available: &AvailableTensors,
@@ -23,8 +22,7 @@ pub fn model_graph(
     model_graph.finish(body, head)
 }
 
-/// Scaled rows of the token embedding, plus those of a learned position embedding if the file has
-/// one.
+/// The scaled token embedding, plus the learned position embedding if the file has one.
 fn embed(scope: &mut Scope<'_, '_>) -> ValueId {
     let table = scope.required("token_embd.weight");
     let rows = scope.graph.embed(table);
@@ -38,18 +36,18 @@ fn embed(scope: &mut Scope<'_, '_>) -> ValueId {
     }
 }
 
-/// Names of the norms around a part of a layer.
+/// Names of the norms around attention or the MLP.
 #[derive(Debug, Clone, Copy)]
 pub enum Norms<'n> {
-    /// One of what the part reads.
+    /// Before it (pre-norm).
     Before(&'n str),
-    /// One of what the part yields.
+    /// After it (post-norm).
     After(&'n str),
-    /// One of each.
+    /// Before and after it.
     Around(&'n str, &'n str),
 }
 
-/// The hidden row with what a part of a layer adds to it: `x + scale * after(part(before(x)))`.
+/// A residual connection: `x + scale * after(part(before(x)))`.
 pub fn residual(
     scope: &mut Scope<'_, '_>,
     x: ValueId,
@@ -68,7 +66,7 @@ pub fn residual(
     scope.graph.add(x, result)
 }
 
-/// A layer of attention, then another part, each between its norms.
+/// A layer: attention, then another part, each with norms and a residual connection.
 pub fn layer(
     scope: &mut Scope<'_, '_>,
     x: ValueId,
@@ -79,7 +77,7 @@ pub fn layer(
     residual(scope, x, mlp_norms, mlp)
 }
 
-/// A layer whose parts both read the row before it: `x + attention(norm(x)) + mlp(norm(x))`, with
+/// A parallel layer: `x + attention(norm(x)) + mlp(norm(x))`, with
 /// one norm for both or one for each.
 pub fn parallel_layer(
     scope: &mut Scope<'_, '_>,
@@ -95,7 +93,7 @@ pub fn parallel_layer(
     scope.graph.add(x, sum)
 }
 
-/// A layer of attention, then a gated feed-forward part, each between its norms.
+/// A layer: attention, then a gated MLP, each with norms and a residual connection.
 pub fn gated_layer(
     scope: &mut Scope<'_, '_>,
     x: ValueId,

@@ -5,9 +5,8 @@ use minfer_graph::{Graph, ModelGraphBuilder};
 use super::{Scope, norm};
 use crate::{AvailableTensors, Hyperparams};
 
-/// Gathers the asked rows, norms them and projects them onto the vocabulary: with `output.weight`,
-/// or with the embedding's table where the file ties the two. Then scale and soft cap, where the
-/// model has them.
+/// Builds the head: gather the output rows, norm, projection to logits with `output.weight` or, if
+/// tied, the embedding table; then scale and soft cap if the model has them.
 pub fn logits(
     model_graph: &mut ModelGraphBuilder,
     available: &AvailableTensors,

@@ -4,8 +4,8 @@ use minfer_graph::{NormSpec, ValueId};
 
 use super::Scope;
 
-/// The model's norm of each hidden row with the factors `{local}.weight`, and the summands
-/// `{local}.bias` if the file has them.
+/// The model's norm of each hidden row with weight `{local}.weight`, and bias
+/// `{local}.bias` if the file has it.
 pub fn row(scope: &mut Scope<'_, '_>, x: ValueId, local: &str) -> ValueId {
     let weight = Some(scope.required(&format!("{local}.weight")));
     let bias = scope.optional(&format!("{local}.bias"));

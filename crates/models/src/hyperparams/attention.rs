@@ -3,29 +3,29 @@
 use super::{Hyperparams, Keys, RopeHyperparams};
 use crate::ModelError;
 
-/// What families do differently in attention.
+/// Hyperparameters of attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttentionHyperparams {
     /// Factor on q.k.
     pub scale: f32,
     /// cap * tanh(score / cap) on the scaled scores.
     pub softcap: Option<f32>,
-    /// Layers that see the latest positions only.
+    /// Layers with sliding-window attention.
     pub window: Option<Window>,
-    /// Rotation in layers with a window, where it is another than elsewhere.
+    /// RoPE of layers with a window, where it differs from the other layers'.
     pub window_rope: Option<RopeHyperparams>,
     /// Layers whose queries and keys are rotated.
     pub rotated: LayerSet,
-    /// Whether norms of Q and K are of each head, also where every head has factors of its own.
+    /// Whether norms of Q and K are per head although every head has its own weights.
     pub head_norm_weights: bool,
 }
 
-/// Attention to the latest positions.
+/// Sliding-window attention.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Window {
     /// Positions that a token sees, its own included.
     pub positions: u32,
-    /// Layers that have the window; the others see everything.
+    /// Layers with the window; the others have full attention.
     pub layers: LayerSet,
 }
 

@@ -51,7 +51,7 @@ impl<'m> Keys<'m> {
         Ok(self.metadata.bool(&self.name(key))?.unwrap_or(default))
     }
 
-    /// Refuses models whose tokens see later ones.
+    /// Refuses models with bidirectional attention.
     pub(crate) fn refuse_bidirectional(&self) -> Result<(), ModelError> {
         let key = "attention.causal";
         match self.metadata.bool(&self.name(key))? {

@@ -14,12 +14,12 @@ pub use scales::Scales;
 
 use crate::ModelError;
 
-/// The numbers that describe a model, checked.
+/// The hyperparameters of a model, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hyperparams {
     /// Layers.
     pub n_layers: u32,
-    /// Elements of a hidden row.
+    /// Elements of a hidden state.
     pub hidden_size: u32,
     /// Query heads of a layer.
     pub heads: u32,
@@ -29,32 +29,32 @@ pub struct Hyperparams {
     pub k_dim: u32,
     /// Elements of a value head.
     pub v_dim: u32,
-    /// Elements of a row inside the feed-forward part.
+    /// Elements of a row inside the MLP.
     pub feed_forward: u32,
     /// Tokens of the vocabulary.
     pub vocab: u32,
     /// Positions that the model was trained for.
     pub context_length: u32,
-    /// Formula of norms of hidden rows.
+    /// RMSNorm or LayerNorm.
     pub norm_kind: NormKind,
     /// Added under the root of norms.
     pub norm_eps: f32,
-    /// What is particular about attention.
+    /// Windows, scale and soft cap of attention.
     pub attention: AttentionHyperparams,
-    /// Rotation of queries and keys.
+    /// RoPE.
     pub rope: RopeHyperparams,
-    /// Constant factors and bounds along the way.
+    /// Multipliers of embeddings, residuals and logits.
     pub scales: Scales,
 }
 
 impl Hyperparams {
     /// Reads the keys that families share, `{architecture}.block_count` and so on: every layer
     /// attends to all positions, rotates, and scales scores by 1 / sqrt(k_dim); nothing else is
-    /// scaled. A family changes what differs.
+    /// scaled. A family then changes what is different.
     ///
     /// # Errors
-    /// A key is missing, a number is zero, absurd, or does not fit the others, or a key asks for
-    /// what no family here does.
+    /// A key is missing, a number is out of its range or does not fit the others, or a key asks
+    /// for a feature that no family here has.
     pub(crate) fn read(
         keys: &Keys<'_>,
         pairs: RopePairs,
@@ -102,9 +102,8 @@ impl Hyperparams {
         }
     }
 
-    /// Positions of a sequence where nothing else is asked for: those that the model was trained
-    /// for. A model with rotations for short and for long contexts has the shorter ones, so that a
-    /// short prompt is rotated as it was in training.
+    /// Context length without a setting: the trained one. For a model with RoPE divisors for short
+    /// and long contexts it is the original context length, with the divisors for short ones.
     pub fn default_context(&self) -> u32 {
         match self.rope.context_factors {
             Some(_) => self.context_length.min(self.rope.original_context),
@@ -127,12 +126,12 @@ impl Hyperparams {
         self.kv_heads * self.v_dim
     }
 
-    /// Elements of a row of what attention yields.
+    /// Elements of an output row of attention.
     pub fn attention_output_size(&self) -> u32 {
         self.heads * self.v_dim
     }
 
-    /// The rotation of a layer's queries and keys; none where a layer does not know positions.
+    /// RoPE of a layer; `None` for a layer without positions (NoPE).
     pub fn rope_of(&self, layer: u32) -> Option<&RopeHyperparams> {
         let local = self.attention.window_of(layer).and(self.attention.window_rope.as_ref());
         self.attention.rotated.contains(layer).then(|| local.unwrap_or(&self.rope))

@@ -8,7 +8,7 @@ use super::Keys;
 use crate::ModelError;
 use crate::overrides::RopeScalingKind;
 
-/// How queries and keys are rotated.
+/// Hyperparameters of RoPE.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeHyperparams {
     /// Which elements of a head form a pair.
@@ -17,9 +17,9 @@ pub struct RopeHyperparams {
     pub dims: u32,
     /// Base of the frequencies.
     pub base: f64,
-    /// How the context is stretched.
+    /// Method of context extension.
     pub scaling: RopeScaling,
-    /// The context length of training before any stretch.
+    /// The context length of training, before extension.
     pub original_context: u32,
     /// Divisors of the frequencies, one for each pair, where the file has them (llama 3; those in
     /// use where they depend on the context).
@@ -54,7 +54,7 @@ impl RopeHyperparams {
     }
 }
 
-/// A method of stretching the context.
+/// A method of context extension.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RopeScaling {
     /// Frequencies as trained.
@@ -117,7 +117,7 @@ impl RopeScaling {
 }
 
 impl Yarn {
-    /// The paper's settings, without stretch.
+    /// The paper's settings with factor 1.
     pub fn usual(original_context: u32) -> Yarn {
         Yarn { factor: 1.0, original_context, ext_factor: 1.0, beta_fast: 32.0, beta_slow: 1.0 }
     }
@@ -188,12 +188,12 @@ impl Keys<'_> {
         }
     }
 
-    /// Whether the file says that rope factors for short and for long contexts stretch it.
+    /// Whether the file asks for LongRoPE.
     fn is_long_rope(&self) -> Result<bool, ModelError> {
         Ok(self.metadata.string(&self.name("rope.scaling.type"))? == Some("longrope"))
     }
 
-    /// The stretch; files of old keep it under another key, and 0 stands for none.
+    /// The factor of context extension; old files have another key, and 0 means none.
     fn rope_factor(&self) -> Result<f64, ModelError> {
         let key = if self.metadata.contains(&self.name("rope.scaling.factor")) {
             "rope.scaling.factor"

@@ -3,12 +3,12 @@
 use super::Keys;
 use crate::ModelError;
 
-/// Constant factors and bounds along the way; 1 and none where a model has none.
+/// Multipliers and soft cap; 1 and `None` where a model has none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scales {
     /// Factor on rows of the embedding.
     pub embedding: f32,
-    /// Factor on what a layer's part adds to the hidden row.
+    /// Factor on the output of attention and of the MLP, before the residual add.
     pub residual: f32,
     /// Factor on logits.
     pub logits: f32,
