@@ -115,6 +115,7 @@ fn load_error(error: &LoadError) -> Option<String> {
             "the positions of this model are learned, so --context-shift is impossible".to_owned()
         }
         LoadError::Model { path, cause } => format!("{path}: {}", model_error(cause)?),
+        LoadError::Tokenizer { .. } => error.to_string().replace("`metadata`", "--override-kv"),
         _ => return None,
     })
 }
@@ -134,8 +135,8 @@ fn budget_error(error: &BudgetError) -> String {
 fn model_error(error: &ModelError) -> Option<String> {
     Some(match error {
         ModelError::TokenizerOverride { key } => format!(
-            "the metadata key {key:?} cannot be replaced; --tokenizer-pre and --chat-template replace what a tokenizer and a \
-             conversation are made by"
+            "--override-kv {key}: lists of the tokenizer and chat templates cannot be overridden; --tokenizer-pre and \
+             --chat-template replace the pre-tokenizer and the chat template"
         ),
         ModelError::UselessOverride { key, nearest } => {
             let hint = nearest.as_ref().map(|name| format!(" (did you mean {name}?)")).unwrap_or_default();

@@ -15,7 +15,6 @@ use super::run_stats::RunStats;
 use super::session::{self, Meanwhile, SessionFile};
 use super::{input, prompt};
 use crate::args::{AnswerArgs, RunArgs};
-use crate::counted::counted;
 use crate::signals::Interrupts;
 use crate::{loading, output};
 

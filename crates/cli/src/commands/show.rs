@@ -15,7 +15,6 @@ use serde_json::json;
 
 use crate::args::{GraphFormat, ShowArgs};
 use crate::counted::counted;
-use crate::counted::counted;
 use crate::{loading, output};
 
 /// Elements of a metadata array that are printed.

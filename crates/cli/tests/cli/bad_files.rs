@@ -180,6 +180,9 @@ fn a_special_token_outside_of_the_vocabulary_is_mended_by_an_override() {
     }
     let tokenize = |entry| place.minfer(&["tokenize", "tiny.gguf", "a", "--override-kv", entry]);
     has(&tokenize("llama.block_count=int:1").usage(), &["--override-kv llama.block_count"]);
-    has(&tokenize("tokenizer.ggml.eos_tokn_id=int:1").failure(), &["did you mean tokenizer.ggml.eos_token_id?"]);
+    has(
+        &tokenize("tokenizer.ggml.eos_tokn_id=int:1").failure(),
+        &["did you mean tokenizer.ggml.eos_token_id?"],
+    );
     has(&tokenize("tokenizer.ggml.eos_token_id=str:a").failure(), &["int:VALUE"]);
 }

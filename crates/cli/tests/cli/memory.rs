@@ -30,8 +30,8 @@ fn each_part_that_does_not_fit_has_its_own_message() {
         assert_eq!(
             refused,
             format!(
-                "not enough memory: {name} would take {needed} bytes; --memory-limit allows {most}, of which \
-                 {held} are in use or promised; try {advice}"
+                "not enough memory: {name} would take {needed} bytes; {held} of the {most} bytes that \
+                 --memory-limit allows are in use or promised; try {advice}"
             )
         );
         held += needed;
@@ -41,7 +41,7 @@ fn each_part_that_does_not_fit_has_its_own_message() {
     place.minfer(&[&RUN[..], &["-c", "512", "-t", "1", "--memory-limit", &limit]].concat()).stdout();
     assert_eq!(
         place.minfer(&[&RUN[..], &["-c", "512", "--kv-memory", "200k"]].concat()).failure(),
-        "not enough memory for the KV cache: a context of 512 takes 262144 bytes, --kv-memory allows 204800; try \
+        "not enough memory for the KV cache: 512 positions take 262144 bytes, --kv-memory allows 204800; try \
          --kv-memory 262144 or --n-ctx (-c) 384"
     );
     // Less than one block: what works is named, with the context that it allows where another was
@@ -49,7 +49,7 @@ fn each_part_that_does_not_fit_has_its_own_message() {
     let small = |flags: &[&str]| place.minfer(&[&RUN[..], &["--kv-memory", "20k"], flags].concat());
     has(
         &small(&[]).failure(),
-        &["a context of 64 takes 32768 bytes, --kv-memory allows 20480; try --kv-memory 32768"],
+        &["64 positions take 32768 bytes, --kv-memory allows 20480; try --kv-memory 32768"],
     );
     has(
         &small(&["-c", "512"]).failure(),
@@ -173,5 +173,5 @@ fn the_unit_of_the_caches_memory_can_be_chosen() {
     };
     assert_eq!(doctor("64k"), [65536, 512 * 512]);
     assert_eq!(doctor("2M"), [2 << 20, 2 << 20], "whole granules");
-    has(&run("2M").arguments(&["--kv-memory", "1M"]).failure(), &["takes 2097152 bytes", "allows 1048576"]);
+    has(&run("2M").arguments(&["--kv-memory", "1M"]).failure(), &["take 2097152 bytes", "allows 1048576"]);
 }

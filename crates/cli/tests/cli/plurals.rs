@@ -33,7 +33,7 @@ fn one_of_anything_is_singular() {
         (&[&["doctor", "tiny.gguf", "--kv"], &one_layer[..]].concat(), "1 layer,"),
         (&["perplexity", "tiny.gguf", "text.txt", "--window", "3"], "window"),
         (&["list"], "1 more file"),
-        (&["run", "tiny.gguf", "a", "--memory-limit", "1"], "--memory-limit allows 1,"),
+        (&["run", "tiny.gguf", "a", "--memory-limit", "1"], "1 byte that --memory-limit allows"),
         (&["logprobs", "tiny.gguf", "-c", "2"], "stdin"),
         (&["run", "tiny.gguf", "the", "--raw", "--context-shift", "--keep", "999"], "--keep"),
     ] {

@@ -14,7 +14,6 @@ use super::prompt;
 use super::run_stats::RunStats;
 use super::session::{self, SessionFile};
 use crate::args::ChatArgs;
-use crate::counted::counted;
 use crate::signals::Interrupts;
 use crate::{loading, output};
 use conversation::{Conversation, Turn};
