@@ -54,6 +54,14 @@ pub(crate) struct KvCells<'a> {
     pub(crate) bytes: SharedSlice<'a, u8>,
 }
 
+/// An arena as the workers of a run share it.
+pub(crate) struct SharedArena<'a> {
+    /// The geometry.
+    pub(crate) spec: &'a KvSpec,
+    /// The memory of each group.
+    pub(crate) cells: Vec<KvCells<'a>>,
+}
+
 impl CpuArena {
     /// Reserves addresses for `max_blocks` blocks of each group; takes no memory.
     ///
@@ -77,13 +85,27 @@ impl CpuArena {
     ///
     /// # Errors
     /// As there.
+    #[cfg(test)]
     pub(crate) fn new(spec: &KvSpec) -> Result<CpuArena, BackendError> {
         CpuArena::with_memory(spec, KvMemory::default())
     }
 
-    /// A group's memory. What is committed while the view lives stays in place; other blocks may hold anything.
+    /// The memory of every group as workers share it for a run. No block is committed or released
+    /// meanwhile. Blocks that are not committed may hold anything.
+    ///
+    /// # Safety
+    /// The promise of [`SharedSlice::share`] is kept by every user of the views.
+    pub(crate) unsafe fn shared(&mut self) -> SharedArena<'_> {
+        // SAFETY: the promise is the caller's, and `&mut self` excludes every other view.
+        let cells = self.groups.iter().map(|group| unsafe { group.cells() }).collect();
+        SharedArena { spec: &self.spec, cells }
+    }
+
+    /// A group's memory for tests, which use one view at a time.
+    #[cfg(test)]
     pub(crate) fn cells(&self, group: usize) -> KvCells<'_> {
-        self.groups[group].cells()
+        // SAFETY: a test's threads store rows of their own, as steps do.
+        unsafe { self.groups[group].cells() }
     }
 
     fn bytes(&self, granules: usize) -> u64 {
@@ -241,8 +263,8 @@ impl Group {
 
     /// All bytes; blocks that are not committed may hold anything.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping lives as long as the borrow and is initialised; only steps write through views, and they end
-        // before the arena is read.
+        // SAFETY: the mapping lives as long as the borrow and is initialised; views exist only while the
+        // arena is borrowed exclusively (`shared`).
         unsafe { std::slice::from_raw_parts(self.pages.as_mut_ptr(), self.pages.len()) }
     }
 
@@ -252,11 +274,14 @@ impl Group {
         unsafe { std::slice::from_raw_parts_mut(self.pages.as_mut_ptr(), self.pages.len()) }
     }
 
-    fn cells(&self) -> KvCells<'_> {
+    /// # Safety
+    /// The promise of [`SharedSlice::share`] is kept by every user of the views, and no slice of the memory
+    /// is borrowed meanwhile.
+    unsafe fn cells(&self) -> KvCells<'_> {
         let (base, bytes) = (self.pages.as_mut_ptr(), self.pages.len());
-        // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised (anonymous memory is zero), and
-        // every bit pattern is valid. `commit` and `release` need `&mut` and so exclude views; steps keep the promise of
-        // `SharedSlice` between workers.
+        // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised (anonymous
+        // memory is zero), and every bit pattern is valid. `commit` and `release` need `&mut` and so exclude
+        // views. The promise is the caller's.
         unsafe {
             KvCells {
                 singles: SharedSlice::new(base.cast(), bytes / 4),

@@ -7,19 +7,18 @@ mod arch;
 #[allow(unsafe_code, reason = "memory of the KV cache that kernels share")]
 mod arena;
 mod backend;
-pub mod limits;
 mod math;
 #[allow(unsafe_code, reason = "disjoint parts of one mapping")]
 mod memory;
 mod ops;
 mod pack;
 mod quantise;
-pub mod speed;
+pub mod roofline;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]
 mod threads;
 
 pub use arch::{Isa, IsaError};
-pub use backend::{CpuBackend, packed_memory};
+pub use backend::CpuBackend;
 pub use memory::MemoryError;
 pub use pack::PackError;
 pub use threads::{Pool, share_allocator_arena};

@@ -4,11 +4,13 @@
 //! the walk of page tables costs a good part of the bandwidth. All weights are in one [`Mapping`], so that small matrices share
 //! huge pages too.
 
+mod anonymous;
+
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use memmap2::{MmapOptions, MmapRaw};
+pub(crate) use anonymous::Anonymous;
 
 /// Every region starts on a multiple of this: a cache line.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -27,7 +29,7 @@ pub struct MemoryError {
 /// One mapping that hands out regions from its start to its end. Pages that are never written cost nothing.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    map: Arc<MmapRaw>,
+    map: Arc<Anonymous>,
     used: usize,
 }
 
@@ -38,11 +40,9 @@ impl Mapping {
     /// The system refuses.
     pub(crate) fn new(bytes: usize) -> Result<Mapping, MemoryError> {
         let refused = |source| MemoryError { bytes, source };
-        let map = MmapOptions::new().len(bytes.max(1)).map_anon().map_err(refused)?;
-        // Only advice: a system without huge pages serves small ones.
-        #[cfg(target_os = "linux")]
-        let _ = map.advise(memmap2::Advice::HugePage);
-        Ok(Mapping { map: Arc::new(MmapRaw::from(map)), used: 0 })
+        let map = Anonymous::new(bytes.max(1)).map_err(refused)?;
+        map.advise_huge_pages();
+        Ok(Mapping { map: Arc::new(map), used: 0 })
     }
 
     /// Bytes of the memory that a region of `bytes` bytes takes.
@@ -65,7 +65,7 @@ impl Mapping {
 /// Memory of a [`Mapping`] that no other region shares. The mapping goes when its last region goes.
 #[derive(Debug)]
 pub(crate) struct Region {
-    map: Arc<MmapRaw>,
+    map: Arc<Anonymous>,
     start: usize,
     len: usize,
 }
@@ -86,7 +86,7 @@ impl Deref for Region {
     fn deref(&self) -> &[u8] {
         // SAFETY: `take` keeps the range inside the mapping, which lives as long as `self` and is readable and initialised
         // (anonymous pages are zero). No other region overlaps it, so it is only written through `&mut self`.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.start), self.len) }
+        unsafe { std::slice::from_raw_parts(self.map.as_mut_ptr().add(self.start), self.len) }
     }
 }
 

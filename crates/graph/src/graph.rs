@@ -36,9 +36,10 @@ impl WeightDesc {
         self.dims.last().copied().unwrap_or(0)
     }
 
-    /// Rows: the product of all dimensions but the last.
+    /// Rows: the product of all dimensions but the last. `u32::MAX` where that is more; no memory holds
+    /// so many.
     pub fn rows(&self) -> u32 {
-        self.dims.iter().rev().skip(1).product()
+        self.dims.iter().rev().skip(1).fold(1, |rows, &dim| rows.saturating_mul(dim))
     }
 
     /// Bytes of the stored elements.
@@ -47,7 +48,7 @@ impl WeightDesc {
     /// Rows are not whole blocks; [`ModelGraph::verify`] refuses such a weight.
     pub fn bytes(&self) -> u64 {
         let row = self.dtype.row_bytes(u64::from(self.columns())).expect("verified rows are whole blocks");
-        row * u64::from(self.rows())
+        row.saturating_mul(u64::from(self.rows()))
     }
 }
 
@@ -182,4 +183,17 @@ pub struct KvLayer {
     pub v_dim: u32,
     /// The widest window of the attentions that read it; `None` if one has no window.
     pub window: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_weight_of_more_rows_than_can_be_counted_does_not_wrap() {
+        let desc = |dims: &[u32]| WeightDesc { name: "w".to_owned(), dtype: DType::F32, dims: dims.to_vec() };
+        assert_eq!(desc(&[3, 5, 7]).rows(), 15);
+        let huge = desc(&[1 << 16, (1 << 16) + 1, u32::MAX]);
+        assert_eq!((huge.rows(), huge.bytes()), (u32::MAX, u64::MAX));
+    }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use minfer::cpu::{limits, packed_memory};
+use minfer::cpu::roofline::{Roofline, roofline};
 use minfer::engine::{Runner, RunnerOptions};
 use minfer::{ContextLength, Loaded, Machine};
 use serde_json::{Value, json};
@@ -141,9 +141,9 @@ impl Subject {
         let (stats, group) = (loaded.executor().stats(), &loaded.kv.groups[0]);
         let resident_bytes = minfer::resident_memory().ok();
         let traffic = loaded.weight_traffic();
-        let weights = packed_memory(loaded.executor().weights());
-        let read_bandwidth = limits::read_bandwidth(machine.pool(), machine.isa(), &weights, ROOFLINE_ROUNDS);
-        let int8_peak = limits::int8_peak(machine.pool(), machine.isa(), ROOFLINE_ROUNDS);
+        let weights = loaded.executor().weights();
+        let Roofline { int8_operations: int8_peak, read_bytes: read_bandwidth } =
+            roofline(machine.pool(), machine.isa(), weights, ROOFLINE_ROUNDS);
         let common = json!({
             "model": args.model.to_string_lossy(),
             "threads": machine.threads(),

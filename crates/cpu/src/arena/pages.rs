@@ -3,13 +3,14 @@
 use std::io;
 use std::ops::Range;
 
-use memmap2::{MmapOptions, MmapRaw};
 use minfer_graph::{BackendError, KvGranule};
+
+use crate::memory::Anonymous;
 
 /// One mapping. Its first byte is at a multiple of the granule.
 #[derive(Debug)]
 pub(super) struct Pages {
-    map: MmapRaw,
+    map: Anonymous,
     start: usize,
     len: usize,
     /// Whether the system populates on demand; otherwise pages are touched.
@@ -25,9 +26,12 @@ impl Pages {
         let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
         let len = len.max(1).checked_next_multiple_of(granule).ok_or_else(too_long)?;
         let mapped = len.checked_add(granule - page_bytes()).ok_or_else(too_long)?;
-        let map = MmapRaw::from(MmapOptions::new().len(mapped).no_reserve_swap().map_anon()?);
-        let start = map.as_ptr().align_offset(granule);
-        let populates = prepare(&map, huge);
+        let map = Anonymous::reserve(mapped)?;
+        let start = map.as_mut_ptr().align_offset(granule);
+        if huge {
+            map.advise_huge_pages();
+        }
+        let populates = map.populate(0..0).is_ok();
         Ok(Pages { map, start, len, populates })
     }
 
@@ -55,13 +59,8 @@ impl Pages {
     /// The system refused; some of the pages may be in memory.
     pub(super) fn populate(&mut self, bytes: Range<usize>) -> io::Result<()> {
         debug_assert!(bytes.end <= self.len);
-        #[cfg(target_os = "linux")]
         if self.populates {
-            return self.map.advise_range(
-                memmap2::Advice::PopulateWrite,
-                self.start + bytes.start,
-                bytes.len(),
-            );
+            return self.map.populate(self.start + bytes.start..self.start + bytes.end);
         }
         for offset in bytes.step_by(page_bytes()) {
             // SAFETY: the byte is inside the mapping, and `&mut self` excludes every view of it.
@@ -74,39 +73,11 @@ impl Pages {
     ///
     /// # Errors
     /// The system keeps them.
-    #[cfg(target_os = "linux")]
     pub(super) fn discard(&mut self, bytes: Range<usize>) -> io::Result<()> {
         debug_assert!(bytes.end <= self.len);
-        // SAFETY: `&mut self` excludes every borrow of the bytes; any content of them is a valid number.
-        unsafe {
-            self.map.unchecked_advise_range(
-                memmap2::UncheckedAdvice::DontNeed,
-                self.start + bytes.start,
-                bytes.len(),
-            )
-        }
+        // SAFETY: `&mut self` excludes every borrow of the bytes.
+        unsafe { self.map.discard(self.start + bytes.start..self.start + bytes.end) }
     }
-
-    /// Other systems have no call that surely gives pages of a mapping back.
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn discard(&mut self, _bytes: Range<usize>) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-}
-
-/// Asks for huge pages, and tells whether the system populates on demand.
-#[cfg(target_os = "linux")]
-fn prepare(map: &MmapRaw, huge: bool) -> bool {
-    if huge {
-        // Only advice: a system without huge pages serves small ones.
-        let _ = map.advise(memmap2::Advice::HugePage);
-    }
-    map.advise_range(memmap2::Advice::PopulateWrite, 0, 0).is_ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn prepare(_map: &MmapRaw, _huge: bool) -> bool {
-    false
 }
 
 /// Bytes of a granule.

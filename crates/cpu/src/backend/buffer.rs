@@ -7,7 +7,6 @@ use minfer_graph::backend::Buffer;
 use zerocopy::FromBytes;
 
 use crate::memory::Region;
-use crate::threads::SharedSlice;
 
 /// Elements of four bytes, f32 unless somebody writes words. They start on a cache line, so that no vector of a row that is a
 /// multiple of 16 elements long straddles two.
@@ -34,14 +33,14 @@ impl HostBuffer {
         self.memory.len() as u64
     }
 
-    /// The elements as workers share them.
-    pub(crate) fn shared(&mut self) -> SharedSlice<'_, f32> {
-        SharedSlice::from_slice(<[f32]>::mut_from_bytes(&mut self.memory).expect(WHOLE_ELEMENTS))
+    /// The elements, as workers share them.
+    pub(crate) fn floats(&mut self) -> &mut [f32] {
+        <[f32]>::mut_from_bytes(&mut self.memory).expect(WHOLE_ELEMENTS)
     }
 
-    /// The elements as words, as workers share them.
-    pub(crate) fn shared_words(&mut self) -> SharedSlice<'_, u32> {
-        SharedSlice::from_slice(<[u32]>::mut_from_bytes(&mut self.memory).expect(WHOLE_ELEMENTS))
+    /// The elements as words.
+    pub(crate) fn words(&mut self) -> &mut [u32] {
+        <[u32]>::mut_from_bytes(&mut self.memory).expect(WHOLE_ELEMENTS)
     }
 
     fn elements(&self) -> &[f32] {

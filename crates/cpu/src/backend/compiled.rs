@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use minfer_graph::backend::{Buffer, Compiled, KvArena};
 use minfer_graph::plan::Plan;
-use minfer_graph::{BackendError, Batch, Extents, Graph, KvSpec, ModelGraph};
+use minfer_graph::{BackendError, Batch, Extents, Graph, KvSpec, ModelGraph, Symbol};
 
 use super::buffer::HostBuffer;
+use super::check::BatchCheck;
 use super::lower::{Lowered, lower};
 use super::operand::Memory;
-use super::step::{Run, Scratch};
+use super::scratch::Scratch;
+use super::step::Run;
 use super::weights::CpuWeights;
 use crate::arena::CpuArena;
-use crate::threads::{ChunkCounter, Worker};
+use crate::threads::{ChunkCounter, DefaultFloatMode, SharedSlice, Worker};
 use crate::{Isa, Pool};
 
 /// A graph as a flat list of steps.
@@ -24,6 +26,9 @@ pub(super) struct CompiledGraph {
     workspace: HostBuffer,
     scratch: Scratch,
     counters: Vec<ChunkCounter>,
+    /// The largest extents.
+    planned: Extents,
+    check: BatchCheck,
 }
 
 impl CompiledGraph {
@@ -57,10 +62,16 @@ impl CompiledGraph {
         kv: &KvSpec,
     ) -> Result<CompiledGraph, BackendError> {
         let lowered = lower(model_graph, graph, plan, kv)?;
+        weights.check(model_graph)?;
         let workspace = HostBuffer::new(plan.workspace_bytes, "workspace")?;
         let scratch = Scratch::new(&lowered, plan.extents, kv, pool.threads())?;
         let counters = lowered.steps.iter().map(|_| ChunkCounter::default()).collect();
-        Ok(CompiledGraph { isa, pool, weights: weights.clone(), lowered, workspace, scratch, counters })
+        let (weights, check, mut planned) = (weights.clone(), BatchCheck::default(), plan.extents);
+        if graph.values.iter().all(|value| value.row_symbol() != Symbol::Rows) {
+            // A body reads no output rows, so a batch may have more than the head takes at once.
+            planned.rows = u32::MAX;
+        }
+        Ok(CompiledGraph { isa, pool, weights, lowered, workspace, scratch, counters, planned, check })
     }
 }
 
@@ -71,29 +82,35 @@ impl Compiled for CompiledGraph {
         kv: &mut dyn KvArena,
         externals: &mut [&mut dyn Buffer],
     ) -> Result<(), BackendError> {
-        let arena: &CpuArena =
-            kv.as_any_mut().downcast_ref().expect("a KV arena of another backend was given to the CPU");
+        let extents = self.check.extents(batch, self.planned)?;
+        let arena: &mut CpuArena =
+            kv.as_any_mut().downcast_mut().expect("a KV arena of another backend was given to the CPU");
+        let _mode = DefaultFloatMode::set();
+        self.counters.iter().for_each(ChunkCounter::reset);
+        self.scratch.plan(&self.lowered, batch);
+        // SAFETY: the views below end with this function. Each is of memory that is borrowed exclusively, and
+        // the steps keep the promise of `threads::shared`: `schedule::objection` refused plans in which a
+        // step writes what another worker touches in it, `schedule::barriers` stand where a step touches what
+        // another worker wrote, and `check` refused batches with a row or a cell for two workers or with more
+        // rows than regions were compared for. Inside a step workers have rows of their own
+        // (`Worker::share`) or claim chunks of their own (`ChunkCounter`).
+        let share = |memory| unsafe { SharedSlice::share(memory) };
         let externals = externals.iter_mut().map(|buffer| {
             let buffer: &mut HostBuffer =
                 buffer.as_any_mut().downcast_mut().expect("a buffer of another backend was given to the CPU");
-            buffer.shared()
+            share(buffer.floats())
         });
-        let extents = Extents {
-            tokens: batch.token_ids.len() as u32,
-            rows: batch.output_rows.len() as u32,
-            sequences: batch.sequences.len() as u32,
-        };
-        let memory = Memory { workspace: self.workspace.shared(), externals: externals.collect(), extents };
-        self.counters.iter().for_each(ChunkCounter::reset);
-        self.scratch.plan(&self.lowered, batch);
+        let externals = externals.collect();
         let run = Run {
             isa: self.isa,
             batch,
-            memory,
-            arena,
+            memory: Memory { workspace: share(self.workspace.floats()), externals, extents },
+            // SAFETY: as above.
+            arena: unsafe { arena.shared() },
             weights: &self.weights,
             lowered: &self.lowered,
-            scratch: self.scratch.shared(),
+            // SAFETY: as above.
+            scratch: unsafe { self.scratch.shared() },
         };
         let steps = &self.lowered.steps;
         let counters = &self.counters;

@@ -1,14 +1,14 @@
 //! From a graph to a flat list of steps.
 
-use minfer_graph::plan::{Location, Plan};
+use minfer_graph::plan::Plan;
 use minfer_graph::{
     AttentionSpec, BackendError, Graph, KvGroupSpec, KvSpec, LinearPart, ModelGraph, Node, NormSpec, Op,
     RopeSpec, Symbol, ValueId,
 };
 
 use super::NAME;
-use super::operand::Operand;
-use super::schedule::{Footprint, Region, Split, barriers};
+use super::operand::{Operand, Place};
+use super::schedule::{self, Footprint, Region, Split, barriers};
 use super::step::{AttentionStep, LinearInput, PartStep, Step};
 use super::support;
 use crate::ops::attention::PlanShape;
@@ -123,26 +123,24 @@ impl Lowering<'_> {
             Op::Rope { rope, heads, head_dim } => {
                 let (input, output, head_dim) = (input(0), output(0), *head_dim as usize);
                 let (heads, table) = (*heads as usize, self.rope_table(rope));
-                self.push_reading(node, Step::Rope { table, heads, head_dim, input, output }, &[ANGLES], &[]);
-                return Ok(());
+                let step = Step::Rope { table, heads, head_dim, input, output };
+                return self.push_reading(node, step, &[whole(ANGLES)], &[]);
             }
             Op::RopeStore(spec) => {
                 let (input, output) = (input(0), output(0));
                 let table = self.rope_table(&spec.rope);
                 let step = Step::RopeStore { spec: spec.clone(), table, input, output };
-                self.push_reading(node, step, &[ANGLES], &[CACHE]);
-                return Ok(());
+                return self.push_reading(node, step, &[whole(ANGLES)], &[whole(CACHE)]);
             }
             Op::KvStore { layer, .. } => {
                 let step = Step::KvStore { layer: *layer, k: input(0), v: input(1) };
-                self.push_reading(node, step, &[], &[CACHE]);
-                return Ok(());
+                return self.push_reading(node, step, &[], &[whole(CACHE)]);
             }
             Op::Attention(spec) => {
                 let (q, output) = (input(0), output(0));
                 let (plan, turn) = (self.attention_plan(spec), self.turn(spec));
                 let step = AttentionStep { spec: spec.clone(), plan, turn, q, output };
-                self.push_reading(node, Step::AttentionTiles(step.clone()), &[CACHE], &[]);
+                self.push_reading(node, Step::AttentionTiles(step.clone()), &[whole(CACHE)], &[])?;
                 Step::AttentionFold(step)
             }
             Op::Activate(function) => {
@@ -158,28 +156,21 @@ impl Lowering<'_> {
             Op::SoftCap { cap } => Step::SoftCap { cap: cap.get(), input: input(0), output: output(0) },
             Op::GatherRows => Step::GatherRows { input: input(0), output: output(0) },
         };
-        self.push(node, step);
-        Ok(())
+        self.push(node, step)
     }
 
     fn check(&self, node: &Node) -> Result<(), BackendError> {
         let weights: Vec<_> = node.op.weights().into_iter().map(|id| self.model_graph.weight(id)).collect();
         match support::objection(&node.op, &weights, self.kv) {
             None => Ok(()),
-            Some(reason) => Err(BackendError::Unsupported {
-                backend: NAME.to_owned(),
-                node: node.name.clone(),
-                op: node.op.name().to_owned(),
-                reason,
-            }),
+            Some(reason) => Err(unsupported(node, reason)),
         }
     }
 
     fn add_norm(&mut self, node: &Node, norm: NormSpec) -> Result<(), BackendError> {
         let (a, b) = (self.operand(node.inputs[0]), self.operand(node.inputs[1]));
         let (sum, output) = (self.operand(node.outputs[0]), self.operand(node.outputs[1]));
-        self.push(node, Step::AddNorm { norm, a, b, sum, output });
-        Ok(())
+        self.push(node, Step::AddNorm { norm, a, b, sum, output })
     }
 
     fn linear(&mut self, node: &Node, parts: &[LinearPart]) -> Result<(), BackendError> {
@@ -191,7 +182,8 @@ impl Lowering<'_> {
         if quantised && self.quantised != Some(value) {
             self.quantised = Some(value);
             self.quantised_columns = self.quantised_columns.max(input.width());
-            let footprint = Footprint { reads: vec![self.region(value)], writes: vec![whole(QUANTISED)] };
+            let image = rows_of(QUANTISED, input.width());
+            let footprint = Footprint { reads: vec![self.region(value)], writes: vec![image] };
             self.out.push((Step::Quantise { input }, footprint));
         }
         let mut column = 0;
@@ -202,10 +194,10 @@ impl Lowering<'_> {
             column += weight.rows() as usize;
             self.quantised_terms = self.quantised_terms.union(terms_read(weight.dtype));
         }
-        let output = self.operand(node.outputs[0]);
+        let (output, columns) = (self.operand(node.outputs[0]), input.width());
         let input = if quantised { LinearInput::Quantised(input) } else { LinearInput::Plain(input) };
-        self.push_reading(node, Step::Linear { parts: steps, input, output }, &[QUANTISED], &[]);
-        Ok(())
+        let image = rows_of(QUANTISED, columns);
+        self.push_reading(node, Step::Linear { parts: steps, input, output }, &[image], &[])
     }
 
     /// The table of a rotation; the step that fills it stands before its first use.
@@ -239,19 +231,29 @@ impl Lowering<'_> {
         }))
     }
 
-    fn push(&mut self, node: &Node, step: Step) {
-        self.push_reading(node, step, &[], &[]);
+    fn push(&mut self, node: &Node, step: Step) -> Result<(), BackendError> {
+        self.push_reading(node, step, &[], &[])
     }
 
     /// A step that also touches memory which is not in the plan.
-    fn push_reading(&mut self, node: &Node, step: Step, reads: &[usize], writes: &[usize]) {
-        let regions = |values: &[ValueId], others: &[usize]| {
+    fn push_reading(
+        &mut self,
+        node: &Node,
+        step: Step,
+        reads: &[Region],
+        writes: &[Region],
+    ) -> Result<(), BackendError> {
+        let regions = |values: &[ValueId], others: &[Region]| {
             let planned = values.iter().map(|&value| self.region(value));
-            planned.chain(others.iter().map(|&memory| whole(memory))).collect()
+            planned.chain(others.iter().cloned()).collect()
         };
         let footprint =
             Footprint { reads: regions(&node.inputs, reads), writes: regions(&node.outputs, writes) };
+        if let Some(reason) = schedule::objection(step.works_in_place(), &footprint) {
+            return Err(unsupported(node, reason.to_owned()));
+        }
         self.out.push((step, footprint));
+        Ok(())
     }
 
     fn operand(&self, id: ValueId) -> Operand {
@@ -260,22 +262,34 @@ impl Lowering<'_> {
     }
 
     fn region(&self, id: ValueId) -> Region {
-        let desc = self.graph.value(id);
-        let rows = u64::from(self.plan.extents.of(desc.row_symbol()));
-        let (memory, start, stride) = match self.plan.locations[id.0 as usize] {
-            Location::Workspace { offset, row_stride } => (WORKSPACE, offset, 4 * u64::from(row_stride)),
-            Location::External { index, offset, row_stride } => {
-                (index as usize, 4 * u64::from(offset), 4 * u64::from(row_stride))
-            }
-            Location::Unused => return whole(WORKSPACE),
+        // A value that nobody uses is not touched.
+        let Some(operand) = Operand::of(self.graph, self.plan, id) else {
+            return Region { memory: WORKSPACE, start: 0, width: 0, stride: 0, rows: 0 };
         };
-        Region { memory, bytes: start..start + rows * stride, stride }
+        let (place, start, stride, width) = operand.extent();
+        let memory = match place {
+            Place::Workspace => WORKSPACE,
+            Place::External(index) => index,
+        };
+        let rows = u64::from(self.plan.extents.of(operand.symbol()));
+        Region { memory, start: start as u64, width: width as u64, stride: stride as u64, rows }
     }
+}
+
+fn unsupported(node: &Node, reason: String) -> BackendError {
+    let (node, op) = (node.name.clone(), node.op.name().to_owned());
+    BackendError::Unsupported { backend: NAME.to_owned(), node, op, reason }
 }
 
 /// All of a memory, of which row `r` is only touched for row `r`.
 fn whole(memory: usize) -> Region {
-    Region { memory, bytes: 0..1, stride: 1 }
+    rows_of(memory, 1)
+}
+
+/// As [`whole`], where the place of a row depends on the number of columns.
+fn rows_of(memory: usize, columns: usize) -> Region {
+    let columns = columns as u64;
+    Region { memory, start: 0, width: columns, stride: columns, rows: u64::from(u32::MAX) }
 }
 
 impl Step {
@@ -289,6 +303,21 @@ impl Step {
             | Step::GatherRows { .. } => Split::Chunks,
             _ => Split::Rows(self.symbol()),
         }
+    }
+
+    /// Whether it reads each element of a row before it writes there.
+    fn works_in_place(&self) -> bool {
+        matches!(
+            self,
+            Step::Norm { .. }
+                | Step::AddNorm { .. }
+                | Step::Activate { .. }
+                | Step::GatedActivate { .. }
+                | Step::Add { .. }
+                | Step::Mul { .. }
+                | Step::Scale { .. }
+                | Step::SoftCap { .. }
+        )
     }
 
     fn symbol(&self) -> Symbol {

@@ -1,10 +1,14 @@
 //! The backend itself: what it supports, how it keeps weights, how a graph becomes a list of steps, how the list is run.
 
 mod buffer;
+mod check;
+#[allow(unsafe_code, reason = "the workers of a run share its memory; the promise stands here")]
 mod compiled;
 mod lower;
 mod operand;
 mod schedule;
+#[allow(unsafe_code, reason = "memory that the workers of a run share")]
+mod scratch;
 mod step;
 mod support;
 mod weights;
@@ -23,7 +27,7 @@ use crate::{Isa, Pool};
 use buffer::HostBuffer;
 use compiled::CompiledGraph;
 use weights::CpuWeights;
-pub use weights::packed_memory;
+pub(crate) use weights::packed_memory;
 
 /// The backend's name.
 pub(crate) const NAME: &str = "cpu";
@@ -123,3 +127,6 @@ impl Backend for CpuBackend {
         Ok(Box::new(compiled))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,8 +16,9 @@ pub(crate) struct Operand {
     symbol: Symbol,
 }
 
+/// Which memory a value is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Workspace,
     External(usize),
 }
@@ -37,6 +38,11 @@ impl Operand {
         };
         let (width, symbol) = (desc.width() as usize, desc.row_symbol());
         Some(Operand { place, offset, stride: stride as usize, width, symbol })
+    }
+
+    /// The elements that it covers: which memory, the first one, the stride and the width of its rows.
+    pub(crate) fn extent(&self) -> (Place, usize, usize, usize) {
+        (self.place, self.offset, self.stride, self.width)
     }
 
     /// Elements of a row.

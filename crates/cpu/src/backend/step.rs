@@ -1,21 +1,16 @@
 //! The steps of a lowered graph and how a worker does its share of each.
 
 use std::ops::Range;
-use std::sync::Mutex;
 
-use minfer_graph::backend::KvArena;
-use minfer_graph::{
-    Activation, AttentionSpec, BackendError, Batch, EmbedBy, Extents, KvSpec, NormSpec, RopeStoreSpec,
-    WeightId,
-};
+use minfer_graph::{Activation, AttentionSpec, Batch, EmbedBy, NormSpec, RopeStoreSpec, WeightId};
 
-use super::buffer::HostBuffer;
 use super::lower::Lowered;
 use super::operand::{Memory, Operand};
+use super::scratch::SharedScratch;
 use super::weights::CpuWeights;
 use crate::Isa;
-use crate::arena::CpuArena;
-use crate::ops::attention::{self, AttentionArgs, AttentionPlan, AttentionScratch, OffsetAngles, Turns};
+use crate::arena::SharedArena;
+use crate::ops::attention::{self, AttentionArgs, Turns};
 use crate::ops::kv_store::{StoreTarget, kv_store, rope_store};
 use crate::ops::linear::{Chunks, Input, Piece, linear};
 use crate::ops::norm::{Norm, add_norm, norm};
@@ -23,7 +18,7 @@ use crate::ops::rope::{self, Rotation};
 use crate::ops::{activate, elementwise};
 use crate::pack::PackedMatrix;
 use crate::quantise::QuantisedRows;
-use crate::threads::{ChunkCounter, Rows, SharedSlice, Worker};
+use crate::threads::{ChunkCounter, Rows, Worker};
 
 /// One step. Weights are ids, values are places.
 #[derive(Debug, Clone)]
@@ -151,120 +146,12 @@ pub(super) enum LinearInput {
 
 /// Matrices of one linear step at most.
 pub(super) const MOST_PARTS: usize = 8;
-/// Floats of partial states that let a long sequence's attention be split between workers.
-const PARTIAL_FLOATS: usize = 1 << 18;
-
-/// Memory of the backend beside the plan's workspace.
-pub(super) struct Scratch {
-    /// The 8-bit image.
-    quantised: HostBuffer,
-    /// Tables of angles, one for each distinct rotation.
-    angles: Vec<HostBuffer>,
-    /// Partial states of attention.
-    partials: HostBuffer,
-    /// One for each worker.
-    attention: Vec<Mutex<AttentionScratch>>,
-    /// One for each distinct shape of attention.
-    plans: Vec<AttentionPlan>,
-    /// Angles of rope offsets.
-    turns: OffsetAngles,
-}
-
-/// [`Scratch`] as workers share it.
-pub(super) struct SharedScratch<'a> {
-    quantised: SharedSlice<'a, u32>,
-    angles: Vec<SharedSlice<'a, f32>>,
-    partials: SharedSlice<'a, f32>,
-    attention: &'a [Mutex<AttentionScratch>],
-    plans: &'a [AttentionPlan],
-    rope_offsets: &'a [u32],
-    turns: Vec<SharedSlice<'a, f32>>,
-}
-
-impl Scratch {
-    /// Memory for the largest step.
-    ///
-    /// # Errors
-    /// Memory was refused.
-    pub(super) fn new(
-        lowered: &Lowered,
-        extents: Extents,
-        kv: &KvSpec,
-        workers: usize,
-    ) -> Result<Scratch, BackendError> {
-        let rows = extents.tokens.max(extents.rows) as usize;
-        let operations: Vec<_> = lowered.attentions(kv).collect();
-        let scratch = || AttentionScratch::new(operations.iter().copied());
-        let angles = lowered.ropes.iter().map(|rope| {
-            HostBuffer::new(4 * rope::table_floats(rope, extents.tokens as usize) as u64, "tables of angles")
-        });
-        let partials = if operations.is_empty() { 0 } else { PARTIAL_FLOATS };
-        let words = QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms);
-        Ok(Scratch {
-            quantised: HostBuffer::new(4 * words as u64, "quantised activations")?,
-            angles: angles.collect::<Result<_, _>>()?,
-            partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
-            attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
-            plans: lowered.shapes.iter().map(|_| AttentionPlan::default()).collect(),
-            turns: OffsetAngles::default(),
-        })
-    }
-
-    /// Bytes of memory that [`new`](Self::new) takes.
-    pub(super) fn bytes_for(lowered: &Lowered, extents: Extents, kv: &KvSpec, workers: usize) -> u64 {
-        let rows = extents.tokens.max(extents.rows) as usize;
-        let attentions: Vec<_> = lowered.attentions(kv).collect();
-        let partials = if attentions.is_empty() { 0 } else { PARTIAL_FLOATS };
-        let angles = lowered.ropes.iter().map(|rope| rope::table_floats(rope, extents.tokens as usize));
-        let words = QuantisedRows::words(rows, lowered.quantised_columns, lowered.quantised_terms)
-            + partials
-            + angles.sum::<usize>();
-        // One worker's is small, and counts itself best.
-        4 * words as u64 + workers as u64 * AttentionScratch::new(attentions).bytes()
-    }
-
-    /// Bytes of memory.
-    pub(super) fn bytes(&self) -> u64 {
-        let attention = self.attention.iter().map(|scratch| lock(scratch).bytes());
-        let angles = self.angles.iter().map(HostBuffer::bytes);
-        self.quantised.bytes() + self.partials.bytes() + attention.chain(angles).sum::<u64>()
-    }
-
-    /// Plans this step's attention.
-    pub(super) fn plan(&mut self, lowered: &Lowered, batch: &Batch<'_>) {
-        let workers = self.attention.len();
-        for (plan, shape) in self.plans.iter_mut().zip(&lowered.shapes) {
-            plan.rebuild(shape, batch, workers, PARTIAL_FLOATS);
-        }
-        self.turns.rebuild(&lowered.turns, batch);
-    }
-
-    /// The memory as workers share it.
-    pub(super) fn shared(&mut self) -> SharedScratch<'_> {
-        let (rope_offsets, turns) = self.turns.shared();
-        SharedScratch {
-            quantised: self.quantised.shared_words(),
-            angles: self.angles.iter_mut().map(HostBuffer::shared).collect(),
-            partials: self.partials.shared(),
-            attention: &self.attention,
-            plans: &self.plans,
-            rope_offsets,
-            turns,
-        }
-    }
-}
-
-fn lock(scratch: &Mutex<AttentionScratch>) -> std::sync::MutexGuard<'_, AttentionScratch> {
-    // What a worker that panicked left behind is overwritten before it is read.
-    scratch.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// All that one run's steps read.
 pub(super) struct Run<'a> {
     pub(super) isa: Isa,
     pub(super) batch: &'a Batch<'a>,
     pub(super) memory: Memory<'a>,
-    pub(super) arena: &'a CpuArena,
+    pub(super) arena: SharedArena<'a>,
     pub(super) weights: &'a CpuWeights,
     pub(super) lowered: &'a Lowered,
     pub(super) scratch: SharedScratch<'a>,
@@ -310,11 +197,11 @@ impl Step {
             }
             Step::AttentionTiles(step) => {
                 let args = run.attention(step);
-                attention::run(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
+                attention::run(isa, counter, &mut run.scratch.attention(worker), &args);
             }
             Step::AttentionFold(step) => {
                 let args = run.attention(step);
-                attention::finish(isa, counter, &mut lock(&run.scratch.attention[worker.index]), &args);
+                attention::finish(isa, counter, &mut run.scratch.attention(worker), &args);
             }
             Step::Activate { function, input, output } => {
                 activate::activate(isa, share(output), *function, &rows(input), &rows(output));
@@ -413,9 +300,9 @@ impl<'a> Run<'a> {
     fn store_target(&self, layer: u32) -> StoreTarget<'_> {
         let (group, layer_index) = self.locate(layer);
         StoreTarget {
-            group: &self.arena.spec().groups[group],
+            group: &self.arena.spec.groups[group],
             layer_index,
-            cells: self.arena.cells(group),
+            cells: self.arena.cells[group],
             rows: self.batch.kv[group].cells,
         }
     }
@@ -429,10 +316,10 @@ impl<'a> Run<'a> {
         let (group_index, layer_index) = self.locate(spec.layer);
         AttentionArgs {
             spec,
-            group: &self.arena.spec().groups[group_index],
+            group: &self.arena.spec.groups[group_index],
             group_index,
             layer_index,
-            cells: self.arena.cells(group_index),
+            cells: self.arena.cells[group_index],
             batch: self.batch,
             q: self.memory.rows(&step.q),
             out: self.memory.rows(&step.output),
@@ -444,6 +331,6 @@ impl<'a> Run<'a> {
     }
 
     fn locate(&self, layer: u32) -> (usize, usize) {
-        self.arena.spec().locate(layer).expect("layers were checked when the graph was lowered")
+        self.arena.spec.locate(layer).expect("layers were checked when the graph was lowered")
     }
 }

@@ -2,9 +2,8 @@
 
 use std::any::Any;
 use std::fmt::Display;
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use minfer_graph::backend::{LoadedWeights, WeightSource};
 use minfer_graph::{BackendError, ModelGraph, Op, WeightDesc, WeightId};
@@ -13,8 +12,8 @@ use minfer_tensor::blocks;
 use super::NAME;
 use crate::Pool;
 use crate::memory::Mapping;
-use crate::pack::{PackedMatrix, Packer};
-use crate::threads::ChunkCounter;
+use crate::pack::{PackedMatrix, UnpackedPanels};
+use crate::threads::DefaultFloatMode;
 
 /// Bytes of the file that are read and packed in one go, unless a panel takes more: a part of the second-level cache.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -43,6 +42,7 @@ impl CpuWeights {
         source: &dyn WeightSource,
         pool: &Pool,
     ) -> Result<CpuWeights, BackendError> {
+        let _mode = DefaultFloatMode::set();
         let usage = usage(model_graph);
         let mut weights = allocate(model_graph, &usage)?;
         for (index, weight) in weights.iter_mut().enumerate() {
@@ -74,6 +74,25 @@ impl CpuWeights {
         }
     }
 
+    /// Whether every matrix has the shape that a model graph says. Steps are planned by that shape.
+    ///
+    /// # Errors
+    /// The weights are those of another model.
+    pub(super) fn check(&self, model_graph: &ModelGraph) -> Result<(), BackendError> {
+        if self.0.len() != model_graph.weights.len() {
+            let reason = format!("{} weights are loaded, not {}", self.0.len(), model_graph.weights.len());
+            return Err(BackendError::Device { backend: NAME.to_owned(), reason });
+        }
+        for (weight, desc) in self.0.iter().zip(&model_graph.weights) {
+            let Weight::Matrix(matrix) = weight else { continue };
+            let shape = (desc.dtype, desc.rows() as usize, desc.columns() as usize);
+            if (matrix.dtype(), matrix.rows(), matrix.columns()) != shape {
+                return Err(failed(desc, &"the loaded weight has another type or shape"));
+            }
+        }
+        Ok(())
+    }
+
     /// The memory of all matrices, in their order.
     fn memory(&self) -> Vec<&[u8]> {
         let matrices = self.0.iter().filter_map(|weight| match weight {
@@ -93,7 +112,7 @@ impl CpuWeights {
 }
 
 /// The memory of packed matrices, in their order; nothing if another backend keeps the weights.
-pub fn packed_memory(weights: &dyn LoadedWeights) -> Vec<&[u8]> {
+pub(crate) fn packed_memory(weights: &dyn LoadedWeights) -> Vec<&[u8]> {
     weights.as_any().downcast_ref().map_or_else(Vec::new, CpuWeights::memory)
 }
 
@@ -197,8 +216,7 @@ fn failed(desc: &WeightDesc, cause: &dyn Display) -> BackendError {
 struct Chunk<'a> {
     id: WeightId,
     desc: &'a WeightDesc,
-    packer: Packer<'a>,
-    panels: Range<usize>,
+    panels: UnpackedPanels<'a>,
     left: Arc<AtomicUsize>,
 }
 
@@ -212,42 +230,40 @@ fn pack_all(
     for (index, weight) in weights.iter_mut().enumerate() {
         let Weight::Matrix(matrix) = weight else { continue };
         let id = WeightId(index as u32);
-        let (desc, panels) = (model_graph.weight(id), matrix.panels());
-        let left = Arc::new(AtomicUsize::new(panels));
-        let packer = matrix.packer();
-        let together = (CHUNK_BYTES / packer.stored(0..1).len().max(1)).max(1);
-        for first in (0..panels).step_by(together) {
-            let panels = first..panels.min(first + together);
-            chunks.push(Chunk { id, desc, packer, panels, left: Arc::clone(&left) });
-        }
+        let (desc, left) = (model_graph.weight(id), Arc::new(AtomicUsize::new(matrix.panels())));
+        let together = (CHUNK_BYTES / matrix.stored_bytes_of_panel().max(1)).max(1);
+        let chunk = |panels| Chunk { id, desc, panels, left: Arc::clone(&left) };
+        chunks.extend(matrix.parts(together).map(chunk));
     }
-    let next = ChunkCounter::default();
+    let queue = Mutex::new(chunks.into_iter());
     let failure: Mutex<Option<BackendError>> = Mutex::new(None);
-    let failure_now = || failure.lock().unwrap_or_else(PoisonError::into_inner);
     pool.run(&|_, _| {
         let mut bytes = Vec::new();
-        while let Some(range) = next.claim(chunks.len(), 1) {
-            for chunk in &chunks[range] {
-                if failure_now().is_some() {
-                    return;
-                }
-                if let Err(cause) = chunk.pack(source, &mut bytes) {
-                    failure_now().get_or_insert(cause);
-                }
+        // The queue is locked for the length of the statement alone.
+        while let Some(chunk) = { lock(&queue).next() } {
+            if lock(&failure).is_some() {
+                return;
+            }
+            if let Err(cause) = chunk.pack(source, &mut bytes) {
+                lock(&failure).get_or_insert(cause);
             }
         }
     });
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Chunk<'_> {
     /// Reads the rows into `bytes` and packs them.
-    fn pack(&self, source: &dyn WeightSource, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
-        let stored = self.packer.stored(self.panels.clone());
+    fn pack(mut self, source: &dyn WeightSource, bytes: &mut Vec<u8>) -> Result<(), BackendError> {
+        let stored = self.panels.stored();
         fit(bytes, stored.len())?;
         source.read(self.id, stored.start as u64, bytes)?;
-        self.packer.pack_panels(bytes, self.panels.clone()).map_err(|cause| failed(self.desc, &cause))?;
-        let packed = self.panels.len();
+        self.panels.pack(bytes).map_err(|cause| failed(self.desc, &cause))?;
+        let packed = self.panels.count();
         if self.left.fetch_sub(packed, Ordering::AcqRel) == packed {
             source.taken(self.id);
         }

@@ -24,15 +24,20 @@ pub(crate) fn fill_table(
     positions: &[u32],
     table: &SharedSlice<'_, f32>,
 ) {
-    let pairs = spec.frequencies.len();
-    let magnitude = spec.magnitude.get();
+    let floats = 2 * spec.frequencies.len();
     for row in rows {
-        let (cosines, sines) = table.get_mut(2 * pairs * row..2 * pairs * (row + 1)).split_at_mut(pairs);
-        for (pair, frequency) in spec.frequencies.iter().enumerate() {
-            let (sine, cosine) = sin_cos(f64::from(positions[row]) * frequency.get());
-            cosines[pair] = cosine as f32 * magnitude;
-            sines[pair] = sine as f32 * magnitude;
-        }
+        fill_row(spec, positions[row], table.get_mut(floats * row..floats * (row + 1)));
+    }
+}
+
+/// Fills the row of a table for one position.
+pub(crate) fn fill_row(spec: &RopeSpec, position: u32, row: &mut [f32]) {
+    let (cosines, sines) = row.split_at_mut(spec.frequencies.len());
+    let magnitude = spec.magnitude.get();
+    for (pair, frequency) in spec.frequencies.iter().enumerate() {
+        let (sine, cosine) = sin_cos(f64::from(position) * frequency.get());
+        cosines[pair] = cosine as f32 * magnitude;
+        sines[pair] = sine as f32 * magnitude;
     }
 }
 

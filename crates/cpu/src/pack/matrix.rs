@@ -9,7 +9,6 @@ use super::{Codebook, Format, Plain, Run, with_format};
 use crate::arch::{Isa, Kernel, LANES, Simd};
 use crate::memory::{Mapping, MemoryError, Region};
 use crate::quantise::BLOCK;
-use crate::threads::SharedSlice;
 
 /// Why a matrix could not be packed.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +88,12 @@ impl Shape {
     fn bytes(&self) -> usize {
         self.panels() * self.panel_bytes
     }
+
+    /// Where the rows of some panels lie in the bytes of the whole matrix as the file stores it.
+    fn stored(&self, panels: Range<usize>) -> Range<usize> {
+        let Shape { rows, row_bytes, .. } = *self;
+        rows.min(panels.start * LANES) * row_bytes..rows.min(panels.end * LANES) * row_bytes
+    }
 }
 
 /// A matrix of weights, `rows` outputs by `columns` inputs.
@@ -103,11 +108,14 @@ impl PackedMatrix {
     ///
     /// # Errors
     /// A type or a shape that cannot be packed, bytes of another size, no memory.
+    #[cfg(test)]
     pub(crate) fn pack(dtype: DType, rows: usize, columns: usize, bytes: &[u8]) -> Result<Self, PackError> {
         let mut memory = Mapping::new(Self::footprint(dtype, rows, columns)?)?;
         let mut matrix = Self::allocate(&mut memory, dtype, rows, columns)?;
-        let panels = matrix.panels();
-        matrix.packer().pack_panels(bytes, 0..panels)?;
+        let panels = matrix.panels().max(1);
+        for mut part in matrix.parts(panels) {
+            part.pack(bytes)?;
+        }
         Ok(matrix)
     }
 
@@ -119,7 +127,7 @@ impl PackedMatrix {
         Ok(Mapping::footprint(Shape::new(dtype, rows, columns)?.bytes()))
     }
 
-    /// A matrix of zeros, to be filled by [`packer`](PackedMatrix::packer).
+    /// A matrix of zeros, to be filled by its [`parts`](PackedMatrix::parts).
     ///
     /// # Errors
     /// A type or a shape that cannot be packed, or a memory with too little left.
@@ -135,9 +143,21 @@ impl PackedMatrix {
         Ok(PackedMatrix { shape, memory })
     }
 
-    /// What fills the matrix; several workers may hold it at once and pack panels of their own.
-    pub(crate) fn packer(&mut self) -> Packer<'_> {
-        Packer { shape: self.shape, memory: SharedSlice::from_slice(&mut self.memory) }
+    /// Bytes of the rows of a full panel in the file.
+    pub(crate) fn stored_bytes_of_panel(&self) -> usize {
+        self.shape.stored(0..1).len()
+    }
+
+    /// The matrix in parts of some panels, to be filled; several workers may fill parts at once.
+    pub(crate) fn parts(&mut self, panels: usize) -> impl Iterator<Item = UnpackedPanels<'_>> {
+        let (shape, count) = (self.shape, self.shape.panels());
+        let mut rest: &mut [u8] = &mut self.memory;
+        (0..count).step_by(panels).map(move |first| {
+            let panels = first..count.min(first + panels);
+            let memory =
+                rest.split_off_mut(..panels.len() * shape.panel_bytes).expect("panels fill the memory");
+            UnpackedPanels { shape, panels, memory }
+        })
     }
 
     /// All panels.
@@ -204,42 +224,46 @@ impl PackedMatrix {
     }
 }
 
-/// Fills the panels of a matrix that was just allocated.
-#[derive(Clone, Copy)]
-pub(crate) struct Packer<'a> {
+/// Some panels of a matrix that was just allocated.
+pub(crate) struct UnpackedPanels<'a> {
     shape: Shape,
-    memory: SharedSlice<'a, u8>,
+    panels: Range<usize>,
+    memory: &'a mut [u8],
 }
 
-impl Packer<'_> {
-    /// Where the rows of some panels lie in the bytes of the whole matrix as the file stores it.
-    pub(crate) fn stored(&self, panels: Range<usize>) -> Range<usize> {
-        let Shape { rows, row_bytes, .. } = self.shape;
-        rows.min(panels.start * LANES) * row_bytes..rows.min(panels.end * LANES) * row_bytes
+impl UnpackedPanels<'_> {
+    /// Panels in the part.
+    pub(crate) fn count(&self) -> usize {
+        self.panels.len()
     }
 
-    /// Packs some panels out of the bytes of their rows. No two workers may pack the same panel at once.
+    /// Where the rows of the panels lie in the bytes of the whole matrix as the file stores it.
+    pub(crate) fn stored(&self) -> Range<usize> {
+        self.shape.stored(self.panels.clone())
+    }
+
+    /// Packs the panels out of the bytes of their rows.
     ///
     /// # Errors
     /// The bytes are not those of the rows.
-    pub(crate) fn pack_panels(&self, bytes: &[u8], panels: Range<usize>) -> Result<(), PackError> {
+    pub(crate) fn pack(&mut self, bytes: &[u8]) -> Result<(), PackError> {
         let Shape { dtype, rows, columns, row_bytes, panel_bytes } = self.shape;
-        let stored = self.stored(panels.clone());
+        let stored = self.stored();
         if bytes.len() != stored.len() {
             return Err(PackError::Size { dtype, rows, columns, wanted: stored.len(), found: bytes.len() });
         }
-        for panel in panels {
-            let source = self.stored(panel..panel + 1);
+        if panel_bytes == 0 || row_bytes == 0 {
+            return Ok(());
+        }
+        for (panel, target) in self.panels.clone().zip(self.memory.chunks_exact_mut(panel_bytes)) {
+            let source = self.shape.stored(panel..panel + 1);
             let source = &bytes[source.start - stored.start..source.end - stored.start];
-            let target = self.memory.get_mut(panel * panel_bytes..(panel + 1) * panel_bytes);
-            if row_bytes > 0 {
-                with_format!(
-                    dtype,
-                    F => pack_blocks::<F>(source, row_bytes, target),
-                    P => pack_columns::<P>(source, row_bytes, target),
-                    _ => unreachable!("shapes of other types are refused")
-                );
-            }
+            with_format!(
+                dtype,
+                F => pack_blocks::<F>(source, row_bytes, target),
+                P => pack_columns::<P>(source, row_bytes, target),
+                _ => unreachable!("shapes of other types are refused")
+            );
         }
         Ok(())
     }

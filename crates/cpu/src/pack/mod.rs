@@ -30,7 +30,7 @@ pub(crate) use format::{Format, Run, STEPS, Terms};
 pub(crate) use lookup_runs::{IQ4_NL, MXFP4, NVFP4};
 pub(crate) use lookup_superblocks::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, IQ4_XS};
 pub use matrix::PackError;
-pub(crate) use matrix::{PackedMatrix, Packer};
+pub(crate) use matrix::{PackedMatrix, UnpackedPanels};
 pub(crate) use plain::{BF16, F16, F32, Plain};
 pub(crate) use q2_k::Q2_K;
 pub(crate) use q3_k::Q3_K;

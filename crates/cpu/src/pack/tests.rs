@@ -81,9 +81,11 @@ fn panels_packed_apart_are_the_panels_packed_at_once() {
         let whole = PackedMatrix::pack(dtype, rows, columns, &bytes).unwrap();
         let mut memory = Mapping::new(PackedMatrix::footprint(dtype, rows, columns).unwrap()).unwrap();
         let mut parts = PackedMatrix::allocate(&mut memory, dtype, rows, columns).unwrap();
-        let packer = parts.packer();
-        for panels in [3..5, 0..1, 1..3] {
-            packer.pack_panels(&bytes[packer.stored(panels.clone())], panels).unwrap();
+        let mut runs: Vec<_> = parts.parts(2).collect();
+        assert_eq!(runs.iter().map(|run| run.count()).collect::<Vec<_>>(), [2, 2, 1]);
+        for index in [2, 0, 1] {
+            let stored = &bytes[runs[index].stored()];
+            runs[index].pack(stored).unwrap();
         }
         for panel in 0..5 {
             assert_eq!(parts.panel::<u8>(panel), whole.panel::<u8>(panel), "{dtype}");

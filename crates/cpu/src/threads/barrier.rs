@@ -1,12 +1,11 @@
 //! A barrier between steps: spins briefly, then sleeps, so that an oversubscribed machine does not crawl.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 
-/// Polls before a waiter goes to sleep: some tens of microseconds.
-const SPINS: u32 = 4096;
+use super::sync::{AtomicBool, AtomicUsize, BARRIER_SPINS, Condvar, Mutex, Ordering, fence, spin_loop};
 
-/// Where all workers of a job meet. Reusable; a worker that panics breaks it, and every waiter leaves with a panic of its own.
+/// Where all workers of a job meet. Reusable; a worker that panics breaks it, and every waiter
+/// panics too.
 #[derive(Debug)]
 pub(crate) struct Barrier {
     workers: usize,
@@ -43,7 +42,7 @@ impl Barrier {
         let generation = self.generation.load(Ordering::Acquire);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
             self.arrived.store(0, Ordering::Relaxed);
-            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
             self.wake_sleepers();
         } else {
             self.wait_for_change(generation);
@@ -51,9 +50,9 @@ impl Barrier {
         assert!(!self.broken.load(Ordering::Acquire), "another worker of this step panicked");
     }
 
-    /// Lets every waiter, now and later, leave with a panic until [`reset`](Barrier::reset).
+    /// Makes every waiter panic, now and later, until [`reset`](Barrier::reset).
     pub(crate) fn break_open(&self) {
-        self.broken.store(true, Ordering::SeqCst);
+        self.broken.store(true, Ordering::Release);
         self.wake_sleepers();
     }
 
@@ -64,27 +63,30 @@ impl Barrier {
     }
 
     fn is_open(&self, generation: usize) -> bool {
-        self.generation.load(Ordering::SeqCst) != generation || self.broken.load(Ordering::SeqCst)
+        self.generation.load(Ordering::Acquire) != generation || self.broken.load(Ordering::Acquire)
     }
 
     fn wait_for_change(&self, generation: usize) {
-        for _ in 0..SPINS {
+        for _ in 0..BARRIER_SPINS {
             if self.is_open(generation) {
                 return;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // Announced before the last look, and the opener looks for sleepers after opening: one of the two sees the other.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        // The sleeper counts itself, then looks whether the barrier is open; the opener opens it, then
+        // looks for sleepers. The two fences order each pair, so at least one sees the other's write.
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
         while !self.is_open(generation) {
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn wake_sleepers(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
             drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.wake.notify_all();
         }

@@ -2,22 +2,28 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 
+use super::float_mode::DefaultFloatMode;
+use super::sync::{
+    Arc, AtomicUsize, Builder, Condvar, IDLE_SPINS, JoinHandle, Mutex, MutexGuard, Ordering, ThreadId,
+    current, spin_loop, yield_now,
+};
 use super::{Barrier, Worker};
 
-/// Polls before an idle thread goes to sleep: some tens of microseconds, the gap between two steps of a decode.
-const SPINS: u32 = 16384;
-
-/// Threads that walk compiled steps together. Owned by whoever owns the machine and lent to engines; jobs of several engines
-/// take turns.
+/// The threads that compute. Engines of one machine share a pool; their jobs run one after another.
+///
+/// A job that runs another job on the same pool, or a child process made by `fork`, has no helpers to
+/// wait for: there the job runs on the calling thread alone, with the same results.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
     turn: Mutex<()>,
+    /// The thread whose job runs now.
+    caller: Mutex<Option<ThreadId>>,
+    /// The process that has the helpers.
+    process: u32,
 }
 
 /// A job as its helpers see it: a call that is alive until the last of them has reported back.
@@ -71,11 +77,17 @@ impl Pool {
             wake: Condvar::new(),
             panic: Mutex::new(None),
         });
-        let mut pool = Pool { shared, helpers: Vec::with_capacity(workers - 1), turn: Mutex::new(()) };
+        let mut pool = Pool {
+            shared,
+            helpers: Vec::with_capacity(workers - 1),
+            turn: Mutex::new(()),
+            caller: Mutex::new(None),
+            process: std::process::id(),
+        };
         for index in 1..workers {
             let shared = Arc::clone(&pool.shared);
             let body = move || shared.serve(Worker { index, count: shared.workers });
-            pool.helpers.push(std::thread::Builder::new().name(format!("minfer-{index}")).spawn(body)?);
+            pool.helpers.push(Builder::new().name(format!("minfer-{index}")).spawn(body)?);
         }
         Ok(pool)
     }
@@ -85,31 +97,55 @@ impl Pool {
         self.shared.workers
     }
 
-    /// Runs `job` on every worker at once and returns when all are done.
+    /// Runs `job` on every worker at once and returns when all are done. Kernels find the default
+    /// floating-point mode.
     ///
     /// # Panics
     /// With the panic of the first worker that panicked; the pool stays usable.
     pub(crate) fn run(&self, job: &(dyn Fn(Worker, &Barrier) + Sync)) {
+        if self.has_no_helpers_here() {
+            let _mode = DefaultFloatMode::set();
+            return job(Worker { index: 0, count: 1 }, &Barrier::new(1));
+        }
         let _turn = lock(&self.turn);
+        *lock(&self.caller) = Some(current().id());
         let barrier = &self.shared.barrier;
         let guarded = |worker: Worker| {
+            let _mode = DefaultFloatMode::set();
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| job(worker, barrier))) {
-                lock(&self.shared.panic).get_or_insert(payload);
+                self.shared.keep_first(payload);
                 barrier.break_open();
             }
         };
         self.shared.start(&guarded);
         guarded(Worker { index: 0, count: self.shared.workers });
         self.shared.wait_for_helpers();
-        if let Some(payload) = lock(&self.shared.panic).take() {
+        *lock(&self.caller) = None;
+        let panic = lock(&self.shared.panic).take();
+        if let Some(payload) = panic {
             barrier.reset();
             resume_unwind(payload);
         }
+    }
+
+    /// Whether this thread is in a job of this pool already, or in a child process: `fork` copies the
+    /// calling thread alone, and locks as the other threads left them.
+    fn has_no_helpers_here(&self) -> bool {
+        if self.process != std::process::id() {
+            return true;
+        }
+        let me = current().id();
+        self.helpers.iter().any(|helper| helper.thread().id() == me) || *lock(&self.caller) == Some(me)
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The threads do not exist in this process.
+            self.helpers.drain(..).for_each(std::mem::forget);
+            return;
+        }
         lock(&self.shared.state).stop = true;
         self.shared.epoch.fetch_add(1, Ordering::SeqCst);
         self.shared.wake.notify_all();
@@ -121,6 +157,20 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    /// Keeps what the first worker panicked with. That of another one is dropped here, where a drop that
+    /// panics too cannot end the worker before it has reported back.
+    fn keep_first(&self, payload: Box<dyn Any + Send>) {
+        let mut first = lock(&self.panic);
+        if first.is_none() {
+            *first = Some(payload);
+            return;
+        }
+        drop(first);
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(payload);
+        }
+    }
+
     fn start(&self, job: &(dyn Fn(Worker) + Sync)) {
         if self.workers == 1 {
             return;
@@ -142,7 +192,7 @@ impl Shared {
         let mut polls = 0u32;
         while self.running.load(Ordering::Acquire) > 0 {
             polls += 1;
-            if polls < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+            if polls < IDLE_SPINS { spin_loop() } else { yield_now() }
         }
     }
 
@@ -157,11 +207,11 @@ impl Shared {
 
     /// The next job, or `None` when the pool ends.
     fn next_job(&self, seen: &mut usize) -> Option<Job> {
-        for _ in 0..SPINS {
+        for _ in 0..IDLE_SPINS {
             if self.epoch.load(Ordering::Acquire) != *seen {
                 break;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         let mut state = lock(&self.state);
         while self.epoch.load(Ordering::SeqCst) == *seen && !state.stop {
@@ -176,6 +226,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -229,5 +281,74 @@ mod tests {
                 barrier.wait();
             });
         }
+    }
+
+    /// Panics when it is dropped.
+    struct Grenade;
+
+    impl Drop for Grenade {
+        fn drop(&mut self) {
+            std::panic::panic_any("a payload's drop");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_does_not_end_a_worker() {
+        let pool = Pool::new(3).expect("threads");
+        for _ in 0..20 {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                pool.run(&|_, _| std::panic::panic_any(Grenade));
+            }));
+            std::mem::forget(outcome.expect_err("all workers panicked"));
+            let done = AtomicUsize::new(0);
+            pool.run(&|_, _| _ = done.fetch_add(1, Ordering::Relaxed));
+            assert_eq!(done.into_inner(), 3);
+        }
+    }
+
+    #[test]
+    fn a_job_inside_a_job_runs_on_its_thread_alone() {
+        let pool = Pool::new(3).expect("threads");
+        let inner = AtomicUsize::new(0);
+        pool.run(&|_, barrier| {
+            barrier.wait();
+            pool.run(&|worker, barrier| {
+                assert_eq!((worker.index, worker.count), (0, 1));
+                barrier.wait();
+                inner.fetch_add(1, Ordering::Relaxed);
+            });
+            barrier.wait();
+        });
+        assert_eq!(inner.into_inner(), 3);
+    }
+
+    #[cfg(all(target_os = "linux", not(miri)))]
+    #[test]
+    fn a_forked_child_computes_alone() {
+        let pool = Pool::new(3).expect("threads");
+        pool.run(&|_, barrier| barrier.wait());
+        // SAFETY: the child runs the pool and ends with `_exit`; it neither returns into the test
+        // harness nor takes a lock that another thread may have held.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let done = AtomicUsize::new(0);
+            pool.run(&|worker, _| _ = done.fetch_add(worker.count, Ordering::Relaxed));
+            drop(pool);
+            // SAFETY: ends the process at once.
+            unsafe { libc::_exit(i32::from(done.into_inner() != 1)) };
+        }
+        assert!(child > 0, "fork failed");
+        let (start, mut status) = (Instant::now(), -1);
+        // SAFETY: `status` is written by the call; the child is ours.
+        while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+            if start.elapsed() > Duration::from_secs(20) {
+                // SAFETY: ends the child that was made above.
+                unsafe { libc::kill(child, libc::SIGKILL) };
+                panic!("the child waits for threads that it does not have");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(status, 0);
+        pool.run(&|_, barrier| barrier.wait());
     }
 }

@@ -1,7 +1,14 @@
 //! Views of memory that several workers hold at once.
 //!
-//! Soundness rests on one promise, made where a view is created: between two barriers no element is written by one worker
-//! and touched by another. Steps keep it by splitting their index space; the accessors check bounds.
+//! A view can be copied to every worker, and its accessors hand out `&mut` parts of it. That is sound
+//! under one promise, which the `unsafe` constructors state and their callers give:
+//!
+//! * between two barriers no element is written by one worker and touched by another;
+//! * on one worker no two parts that overlap are in use at once, unless both are only read.
+//!
+//! `backend::compiled` gives it for a run: the plan's places were checked when the graph was lowered
+//! (`backend::schedule`), the batch when it was submitted (`backend::check`), and every kernel takes a
+//! part only while it uses it. The accessors check bounds.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -25,17 +32,18 @@ impl<'a> Rows<'a> {
     /// A view of `rows` rows of `width` elements from `base` on.
     ///
     /// # Safety
-    /// The memory of all rows is allocated and initialised for `'a`, and between two barriers no element is written by one
-    /// worker and touched by another.
-    pub(crate) unsafe fn new(base: *mut f32, stride: usize, rows: usize, width: usize) -> Rows<'a> {
+    /// The memory of all rows is allocated and initialised for `'a`, and the module's promise is kept by
+    /// every user of the view and of other views of the memory.
+    unsafe fn new(base: *mut f32, stride: usize, rows: usize, width: usize) -> Rows<'a> {
         debug_assert!(width <= stride || rows <= 1);
         Rows { base, stride, rows, width, memory: PhantomData }
     }
 
-    /// A view of memory that is borrowed exclusively.
+    /// A view for tests, which keep the promise of [`new`](Rows::new) as steps do.
+    #[cfg(test)]
     pub(crate) fn from_slice(memory: &'a mut [f32], stride: usize, width: usize) -> Rows<'a> {
         let rows = if memory.len() < width { 0 } else { (memory.len() - width) / stride.max(1) + 1 };
-        // SAFETY: the rows lie inside the borrowed slice; sharing the view is the caller's step, see the module's promise.
+        // SAFETY: the rows lie inside the borrowed slice; tests split them between workers by row.
         unsafe { Rows::new(memory.as_mut_ptr(), stride, rows, width) }
     }
 
@@ -86,16 +94,26 @@ impl<'a, T: Copy> SharedSlice<'a, T> {
     /// A view of `len` values from `base` on.
     ///
     /// # Safety
-    /// The memory is allocated and initialised for `'a`, and between two barriers no element is written by one worker and
-    /// touched by another.
+    /// The memory is allocated and initialised for `'a`, and the module's promise is kept by every user of
+    /// the view and of other views of the memory.
     pub(crate) unsafe fn new(base: *mut T, len: usize) -> SharedSlice<'a, T> {
         SharedSlice { base, len, memory: PhantomData }
     }
 
     /// A view of memory that is borrowed exclusively.
-    pub(crate) fn from_slice(memory: &'a mut [T]) -> SharedSlice<'a, T> {
-        // SAFETY: it is the borrowed slice itself; sharing the view is the caller's step, see the module's promise.
+    ///
+    /// # Safety
+    /// The module's promise is kept by every user of the view.
+    pub(crate) unsafe fn share(memory: &'a mut [T]) -> SharedSlice<'a, T> {
+        // SAFETY: it is the borrowed slice itself, and the promise is the caller's.
         unsafe { SharedSlice::new(memory.as_mut_ptr(), memory.len()) }
+    }
+
+    /// A view for tests, which keep the module's promise as steps do.
+    #[cfg(test)]
+    pub(crate) fn from_slice(memory: &'a mut [T]) -> SharedSlice<'a, T> {
+        // SAFETY: tests split what they write between workers by row.
+        unsafe { SharedSlice::share(memory) }
     }
 
     /// Values in the view.
@@ -125,8 +143,10 @@ impl<'a> SharedSlice<'a, f32> {
     /// # Panics
     /// A row reaches past the end.
     pub(crate) fn matrix(&self, offset: usize, stride: usize, rows: usize, width: usize) -> Rows<'a> {
-        let end = if rows == 0 { offset } else { offset + (rows - 1) * stride + width };
-        assert!(end <= self.len, "{rows} rows of {width} from {offset} on in {} elements", self.len);
+        let last = rows.saturating_sub(1).checked_mul(stride).and_then(|last| last.checked_add(offset));
+        let end = last.and_then(|last| last.checked_add(if rows == 0 { 0 } else { width }));
+        let fits = end.is_some_and(|end| end <= self.len);
+        assert!(fits, "{rows} rows of {width} from {offset} on in {} elements", self.len);
         // SAFETY: in bounds of this view, whose promise the matrix inherits.
         unsafe { Rows::new(self.base.add(offset), stride, rows, width) }
     }

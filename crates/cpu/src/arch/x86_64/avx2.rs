@@ -5,8 +5,10 @@ use std::arch::x86_64::*;
 
 use crate::arch::{Kernel, LANES, Simd};
 
-/// Proof of AVX2, FMA and F16C. SAFETY of every block below: a value is only made by [`Avx2::detect`] after the processor
-/// reported these features, and loads and stores stay inside array references of sixteen lanes.
+features!(features: Avx2, ["avx2", "fma", "f16c", "bmi1", "bmi2", "popcnt"]);
+
+/// Proof of the features above. SAFETY of every block below: a value is only made by [`Avx2::detect`]
+/// after the processor reported them, and loads and stores stay inside array references of sixteen lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -17,19 +19,12 @@ pub(crate) struct Pair<T>(T, T);
 impl Avx2 {
     #[inline]
     pub(crate) fn detect() -> Option<Avx2> {
-        let present = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        present.then_some(Avx2(()))
+        features::detected().then_some(Avx2(()))
     }
 
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,popcnt")]
-        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
-            kernel.run(simd)
-        }
-        unsafe { compiled(self, kernel) }
+        unsafe { features::run(self, kernel) }
     }
 
     #[inline(always)]
@@ -115,12 +110,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
-        #[inline(never)]
-        #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,popcnt")]
-        fn compiled<K: Kernel>(simd: Avx2, kernel: K) -> K::Output {
-            kernel.run(simd)
-        }
-        unsafe { compiled(self, kernel) }
+        unsafe { features::outlined(self, kernel) }
     }
 
     #[inline(always)]

@@ -5,9 +5,18 @@ use std::arch::x86_64::*;
 
 use crate::arch::{Kernel, LANES, Simd, dot_bf16};
 
-/// Proof of AVX-512 F, BW, VL, DQ and VNNI, and with `PAIRS` of BF16 too. SAFETY of every block below: a value is only made
-/// by `detect` after the processor reported these features, and loads and stores go through array references of the
-/// vector's size.
+features!(features: Avx512, [
+    "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma", "f16c", "bmi1", "bmi2",
+    "popcnt",
+]);
+features!(pair_features: Avx512Pairs, [
+    "avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx512bf16", "avx2", "fma", "f16c", "bmi1",
+    "bmi2", "popcnt",
+]);
+
+/// Proof of the first list of features above, and with `PAIRS` of the second one. SAFETY of every block
+/// below: a value is only made by `detect` after the processor reported them, and loads and stores go
+/// through array references of the vector's size.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes512<const PAIRS: bool>(());
 
@@ -20,45 +29,24 @@ pub(crate) type Avx512Pairs = Lanes512<true>;
 impl Lanes512<false> {
     #[inline]
     pub(crate) fn detect() -> Option<Self> {
-        let present = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vnni")
-            && is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        present.then_some(Lanes512(()))
+        features::detected().then_some(Lanes512(()))
     }
 
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt"
-        )]
-        fn compiled<K: Kernel>(simd: Avx512, kernel: K) -> K::Output {
-            kernel.run(simd)
-        }
-        unsafe { compiled(self, kernel) }
+        unsafe { features::run(self, kernel) }
     }
 }
 
 impl Lanes512<true> {
     #[inline]
     pub(crate) fn detect() -> Option<Self> {
-        let present = Avx512::detect().is_some() && is_x86_feature_detected!("avx512bf16");
-        present.then_some(Lanes512(()))
+        pair_features::detected().then_some(Lanes512(()))
     }
 
     #[inline]
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2,popcnt"
-        )]
-        fn compiled<K: Kernel>(simd: Avx512Pairs, kernel: K) -> K::Output {
-            kernel.run(simd)
-        }
-        unsafe { compiled(self, kernel) }
+        unsafe { pair_features::run(self, kernel) }
     }
 }
 
@@ -91,21 +79,11 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
-        #[inline(never)]
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c,bmi1,bmi2,popcnt"
-        )]
-        fn compiled<const PAIRS: bool, K: Kernel>(simd: Lanes512<PAIRS>, kernel: K) -> K::Output {
-            kernel.run(simd)
+        if PAIRS {
+            unsafe { pair_features::outlined(Lanes512(()), kernel) }
+        } else {
+            unsafe { features::outlined(Lanes512(()), kernel) }
         }
-        #[inline(never)]
-        #[target_feature(
-            enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx2,fma,f16c,bmi1,bmi2,popcnt"
-        )]
-        fn compiled_pairs<const PAIRS: bool, K: Kernel>(simd: Lanes512<PAIRS>, kernel: K) -> K::Output {
-            kernel.run(simd)
-        }
-        if PAIRS { unsafe { compiled_pairs(self, kernel) } } else { unsafe { compiled(self, kernel) } }
     }
 
     #[inline(always)]

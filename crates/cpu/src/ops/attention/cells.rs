@@ -140,6 +140,10 @@ impl<'a> HeadCells<'a> {
         }
         let base = (blocks[next] as usize * self.block_bytes + side.start) / 4;
         let words = side.strides.head / 4;
+        // A table may have more entries than the sequence needs, and the batch's check reads only those.
+        if base + words > self.cells.pairs.len() {
+            return Ahead::NONE;
+        }
         let address = self.cells.pairs.get(base..base + words).as_ptr().cast();
         Ahead { address, bytes: 4 * words / steps }
     }

@@ -119,6 +119,7 @@ impl AttentionPlan {
     }
 
     /// Floats of partial states.
+    #[cfg(test)]
     pub(crate) fn partial_floats(&self) -> usize {
         self.partial_floats
     }

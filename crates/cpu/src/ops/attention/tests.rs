@@ -9,6 +9,7 @@ use minfer_tensor::blocks::{q4_0, q8_0};
 
 mod case;
 mod shifts;
+mod speed;
 mod world;
 
 use super::*;

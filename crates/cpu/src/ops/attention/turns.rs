@@ -3,8 +3,7 @@
 
 use minfer_graph::{Batch, BlockTable, RopeSpec};
 
-use crate::ops::rope::{Rotation, fill_table, table_floats};
-use crate::threads::SharedSlice;
+use crate::ops::rope::{Rotation, fill_row, table_floats};
 
 /// The distinct rope offsets of a step and, for each rotation, their angles. Kept from step to step while the offsets stay.
 #[derive(Debug, Default)]
@@ -12,7 +11,7 @@ pub(crate) struct OffsetAngles {
     /// Ascending, without 0.
     offsets: Vec<u32>,
     wanted: Vec<u32>,
-    /// For each rotation cosines and sines as [`fill_table`] leaves them.
+    /// For each rotation cosines and sines as [`fill_row`] leaves them.
     tables: Vec<Vec<f32>>,
 }
 
@@ -43,14 +42,14 @@ impl OffsetAngles {
         self.tables.resize_with(rotations.len(), Vec::new);
         for (table, rotation) in self.tables.iter_mut().zip(rotations) {
             table.resize(table_floats(rotation, self.offsets.len()), 0.0);
-            let shared = SharedSlice::from_slice(table);
-            fill_table(0..self.offsets.len(), rotation, &self.offsets, &shared);
+            let rows = table.chunks_exact_mut(table_floats(rotation, 1).max(1));
+            rows.zip(&self.offsets).for_each(|(row, &offset)| fill_row(rotation, offset, row));
         }
     }
 
-    /// The offsets with the table of each rotation, as workers share it.
-    pub(crate) fn shared(&mut self) -> (&[u32], Vec<SharedSlice<'_, f32>>) {
-        (&self.offsets, self.tables.iter_mut().map(|table| SharedSlice::from_slice(table)).collect())
+    /// The offsets with the table of each rotation.
+    pub(crate) fn parts(&mut self) -> (&[u32], &mut [Vec<f32>]) {
+        (&self.offsets, &mut self.tables)
     }
 }
 

@@ -9,7 +9,6 @@ mod few;
 mod many;
 mod plain;
 mod rule;
-pub(crate) mod speed;
 mod split;
 mod tile;
 

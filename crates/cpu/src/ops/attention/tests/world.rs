@@ -82,6 +82,8 @@ impl<'a> World<'a> {
             let mut blocks = self.tables[sequence][..length.div_ceil(tokens)].to_vec();
             let seen = visible(case.mask, self.cached[sequence] as u32, length as u32).start;
             blocks[..seen / tokens].fill(EVICTED);
+            // A table may have entries behind the sequence's end; they mean nothing.
+            blocks.extend([u32::MAX - 1, EVICTED]);
             blocks
         });
         let blocks: Vec<Vec<u32>> = blocks.collect();
@@ -122,9 +124,11 @@ pub(crate) fn attend(
     let mut angles = OffsetAngles::default();
     let turn = spec.rope.clone().map(|rope| RopeSpec { magnitude: 1.0.into(), ..rope });
     angles.rebuild(turn.as_slice(), batch);
-    let (offsets, tables) = angles.shared();
-    let turns =
-        spec.rope.as_ref().map(|spec| Turns { offsets, rotation: Rotation { spec, table: tables[0] } });
+    let (offsets, tables) = angles.parts();
+    let turns = spec.rope.as_ref().map(|spec| {
+        let table = SharedSlice::from_slice(&mut tables[0]);
+        Turns { offsets, rotation: Rotation { spec, table } }
+    });
     let args = AttentionArgs {
         spec: &spec,
         group: &group,

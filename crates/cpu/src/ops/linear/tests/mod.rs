@@ -2,6 +2,7 @@
 
 mod cases;
 mod reference;
+mod speed;
 
 use std::ops::Range;
 

@@ -1,46 +1,37 @@
-//! How fast attention runs on made-up rows, for benches.
+//! Prints how fast attention is on made-up rows:
+//! `cargo test --release -p minfer-cpu attention::tests::speed -- --ignored --nocapture`.
 
 use std::time::Instant;
 
-use minfer_graph::backend::{BackendError, KvArena};
-use minfer_graph::{
-    AttentionSpec, Batch, BlockTable, KvFormat, KvGroupBatch, KvGroupSpec, KvLayout, KvSpec, Mask,
-    SequenceView,
-};
-
-use crate::arena::CpuArena;
-use crate::ops::attention::{AttentionArgs, AttentionPlan, AttentionScratch, PlanShape, finish, run};
-use crate::threads::{ChunkCounter, Rows, SharedSlice};
-use crate::{Isa, Pool};
-
-pub use crate::ops::linear::speed::{LinearShape, LinearSpeed, linear, pack, quantise};
+use super::*;
+use crate::Pool;
 
 /// One layer's attention of one sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct AttentionShape {
+struct AttentionShape {
     /// Query heads.
-    pub heads: u32,
+    heads: u32,
     /// Key and value heads.
-    pub kv_heads: u32,
+    kv_heads: u32,
     /// Elements of every head.
-    pub dim: u32,
+    dim: u32,
     /// Storage of K and V.
-    pub format: KvFormat,
+    format: KvFormat,
     /// Positions that were cached before.
-    pub cached: u32,
+    cached: u32,
     /// Query rows that follow them; each sees all positions up to its own.
-    pub queries: u32,
+    queries: u32,
 }
 
 /// What the fastest round took.
 #[derive(Debug, Clone, Copy)]
-pub struct AttentionSpeed {
+struct AttentionSpeed {
     /// Wall-clock time.
-    pub seconds: f64,
+    seconds: f64,
     /// Multiplications and additions of both products over what is visible.
-    pub flops: f64,
+    flops: f64,
     /// K and V of all positions, once.
-    pub bytes: f64,
+    bytes: f64,
 }
 
 impl AttentionShape {
@@ -85,20 +76,12 @@ impl AttentionShape {
 }
 
 /// Attention of one shape on every worker of a pool, the best of some rounds.
-///
-/// # Errors
-/// Memory was refused.
-pub fn attention(
-    pool: &Pool,
-    isa: Isa,
-    shape: AttentionShape,
-    rounds: usize,
-) -> Result<AttentionSpeed, BackendError> {
+fn attention(pool: &Pool, isa: Isa, shape: AttentionShape, rounds: usize) -> AttentionSpeed {
     let (spec, group) = (shape.spec(), shape.group());
     let blocks = shape.length().div_ceil(group.block_tokens);
-    let mut arena = CpuArena::new(&KvSpec { groups: vec![group.clone()], max_blocks: vec![blocks] })?;
+    let mut arena = CpuArena::new(&KvSpec { groups: vec![group.clone()], max_blocks: vec![blocks] }).unwrap();
     for block in 0..blocks {
-        arena.commit(0, block)?;
+        arena.commit(0, block).unwrap();
     }
     fill(&arena, shape.format);
     let table: Vec<u32> = (0..blocks).collect();
@@ -130,7 +113,7 @@ pub fn attention(
     };
     let seconds = (0..rounds).map(|_| round(pool, isa, &args)).fold(f64::INFINITY, f64::min);
     let bytes = f64::from(shape.length()) * group.bytes_per_token() as f64;
-    Ok(AttentionSpeed { seconds, flops: shape.flops(), bytes })
+    AttentionSpeed { seconds, flops: shape.flops(), bytes }
 }
 
 /// One call on all workers; its seconds.
@@ -179,6 +162,29 @@ fn fill(arena: &CpuArena, format: KvFormat) {
                 .iter_mut()
                 .enumerate()
                 .for_each(|(i, cell)| *cell = half::bf16::from_f32(value(i)).to_bits());
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints speeds"]
+fn print_speeds() {
+    println!("heads/kv dim format | threads | prefill 512, 4096 GFLOP/s | decode at 512, 4096 GB/s, GFLOP/s");
+    for (heads, kv_heads, dim) in [(9, 3, 64), (14, 2, 64), (12, 2, 128), (4, 1, 256)] {
+        for (format, threads) in KvFormat::ALL.into_iter().flat_map(|format| [(format, 1), (format, 2)]) {
+            let pool = Pool::new(threads).unwrap();
+            print!("{heads:2}/{kv_heads} {dim:3} {format:4} | {threads} |");
+            for (cached, queries) in [(0, 512), (3584, 512), (511, 1), (4095, 1)] {
+                let shape = AttentionShape { heads, kv_heads, dim, format, cached, queries };
+                let speed = attention(&pool, Isa::best(), shape, if queries == 1 { 400 } else { 20 });
+                let gflops = speed.flops / speed.seconds / 1e9;
+                if queries == 1 {
+                    print!(" {:6.1} {gflops:6.1}", speed.bytes / speed.seconds / 1e9);
+                } else {
+                    print!(" {gflops:6.1}");
+                }
+            }
+            println!();
         }
     }
 }
