@@ -10,6 +10,7 @@ mod models;
 mod mutants;
 mod peer;
 mod size;
+mod sound;
 mod spec;
 mod support;
 mod test;
@@ -37,6 +38,7 @@ enum Command {
     Size(size::Args),
     Docs(docs::Args),
     Mutants(mutants::Args),
+    Sound(sound::Args),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +60,7 @@ fn dispatch(command: &Command) -> anyhow::Result<()> {
         Command::Size(args) => size::run(args),
         Command::Docs(args) => docs::run(args),
         Command::Mutants(args) => mutants::run(args),
+        Command::Sound(args) => sound::run(args),
     }
 }
 

@@ -45,6 +45,20 @@ const MUTATIONS: &[Mutation] = &[
         test: CPU,
     },
     Mutation {
+        name: "let two rows of a batch go to one cell",
+        file: "crates/cpu/src/backend/check.rs",
+        line: "pair[0] == pair[1]",
+        broken: "pair[0] > pair[1]",
+        test: CPU,
+    },
+    Mutation {
+        name: "let a step write what another worker reads",
+        file: "crates/cpu/src/backend/schedule.rs",
+        line: "overlap == Overlap::Apart || (in_place",
+        broken: "overlap != Overlap::OtherRows || (in_place",
+        test: CPU,
+    },
+    Mutation {
         name: "swap two rows of a panel",
         file: "crates/cpu/src/pack/format.rs",
         line: "vector.as_chunks_mut::<4>().0[lane] = word.to_le_bytes();",

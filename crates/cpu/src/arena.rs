@@ -1,8 +1,18 @@
-//! Memory of the KV cache: one reserved range of addresses per group, in memory only where blocks are in use.
+//! Memory of the KV cache: one reserved range of addresses for each group, in memory only where
+//! blocks are in use.
 //!
-//! Memory is taken and given back in granules. A granule is populated when the first block in it is committed and given back
-//! when the last block in it is released, but for a bounded number that stays warm. Nothing moves: a block's address is fixed
-//! by its number.
+//! Memory is taken and given back in granules (the page, unless told otherwise). A granule is
+//! populated when the first block in it is committed, and given back when the last block in it is
+//! released. Some stay warm, since taking memory costs as much as writing it. A block (64 positions
+//! of all layers) never moves: its number fixes its address, and a sequence's block table says
+//! where its blocks are.
+//!
+//! What a cell holds before its row is stored is left open. With debug assertions it is NaN, so
+//! that every test would see a kernel that reads it.
+//!
+//! `graph::KvStrides` is the one description of where bytes lie inside a block. Stores, attention's
+//! tiles and canonical rows all follow it, so layouts differ in strides alone, chosen once for each
+//! tile.
 
 mod granules;
 mod pages;
@@ -20,10 +30,12 @@ use granules::Granules;
 use pages::Pages;
 pub(crate) use pages::granule_bytes;
 
-/// What a cell holds that was never stored, in builds that check: not a number in every format that knows one.
+/// What a cell holds that was never stored, in builds that check: not a number in every format that
+/// knows one.
 const POISON: u8 = 0xff;
 
-/// Blocks of every group. Block `b` of a group lies at `b * bytes_per_block` of the group's range and never moves.
+/// Blocks of every group. Block `b` of a group lies at `b * bytes_per_block` of the group's range
+/// and never moves.
 #[derive(Debug)]
 pub(crate) struct CpuArena {
     spec: KvSpec,
@@ -120,7 +132,8 @@ impl CpuArena {
         self.groups.iter().map(|group| group.granules.present()).sum()
     }
 
-    /// Gives free blocks back, those with the highest numbers first, until at most `most` granules are in memory.
+    /// Gives free blocks back, those with the highest numbers first, until at most `most` granules
+    /// are in memory.
     ///
     /// # Errors
     /// The system keeps the memory, which then stays counted.
@@ -263,8 +276,8 @@ impl Group {
 
     /// All bytes; blocks that are not committed may hold anything.
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the mapping lives as long as the borrow and is initialised; views exist only while the
-        // arena is borrowed exclusively (`shared`).
+        // SAFETY: the mapping lives as long as the borrow and is initialised; views exist only
+        // while the arena is borrowed exclusively (`shared`).
         unsafe { std::slice::from_raw_parts(self.pages.as_mut_ptr(), self.pages.len()) }
     }
 
@@ -275,13 +288,13 @@ impl Group {
     }
 
     /// # Safety
-    /// The promise of [`SharedSlice::share`] is kept by every user of the views, and no slice of the memory
-    /// is borrowed meanwhile.
+    /// The promise of [`SharedSlice::share`] is kept by every user of the views, and no slice of
+    /// the memory is borrowed meanwhile.
     unsafe fn cells(&self) -> KvCells<'_> {
         let (base, bytes) = (self.pages.as_mut_ptr(), self.pages.len());
-        // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised (anonymous
-        // memory is zero), and every bit pattern is valid. `commit` and `release` need `&mut` and so exclude
-        // views. The promise is the caller's.
+        // SAFETY: the mapping lives as long as the borrow, is aligned to a page and initialised
+        // (anonymous memory is zero), and every bit pattern is valid. `commit` and `release` need
+        // `&mut` and so exclude views. The promise is the caller's.
         unsafe {
             KvCells {
                 singles: SharedSlice::new(base.cast(), bytes / 4),

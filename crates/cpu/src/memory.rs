@@ -1,8 +1,10 @@
-//! Large anonymous memory on huge pages where the system has them.
+//! Memory of weights and of the workspace: anonymous mappings on huge pages where the system has
+//! them.
 //!
-//! Weights are read from end to end for every token, and a product writes each token's outputs to another page; on 4 KiB pages
-//! the walk of page tables costs a good part of the bandwidth. All weights are in one [`Mapping`], so that small matrices share
-//! huge pages too.
+//! Weights are read from end to end for every token, and a product writes each token's outputs to
+//! another page. With 4 KiB pages the walk of page tables costs a good part of the bandwidth. All
+//! packed weights are in one [`Mapping`], so that small matrices share huge pages too. The
+//! workspace is one region, whose pages are all taken when the model loads.
 
 mod anonymous;
 
@@ -26,7 +28,8 @@ pub struct MemoryError {
     pub source: io::Error,
 }
 
-/// One mapping that hands out regions from its start to its end. Pages that are never written cost nothing.
+/// One mapping that hands out regions from its start to its end. Pages that are never written cost
+/// nothing.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     map: Arc<Anonymous>,
@@ -84,15 +87,17 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `take` keeps the range inside the mapping, which lives as long as `self` and is readable and initialised
-        // (anonymous pages are zero). No other region overlaps it, so it is only written through `&mut self`.
+        // SAFETY: `take` keeps the range inside the mapping, which lives as long as `self` and is
+        // readable and initialised (anonymous pages are zero). No other region overlaps it, so it
+        // is only written through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.map.as_mut_ptr().add(self.start), self.len) }
     }
 }
 
 impl DerefMut for Region {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`; the mapping is writable and `&mut self` excludes every other access to the range.
+        // SAFETY: as for `deref`; the mapping is writable and `&mut self` excludes every other
+        // access to the range.
         unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(self.start), self.len) }
     }
 }

@@ -1,11 +1,13 @@
 //! Activations as signed bytes with one scale for every 32 columns of a row.
 //!
-//! `scale = amax / 127`, `q = round(x * (127 / amax))` to nearest even inside -127..=127, both in f32; all zero where
-//! `amax` is 0. Nothing depends on another row, so a row gives the same bytes in any company.
+//! `scale = amax / 127`, `q = round(x * (127 / amax))` to nearest even inside -127..=127, both in
+//! f32; all zero where `amax` is 0. Nothing depends on another row, so a row gives the same bytes
+//! in any company.
 //!
-//! A block that holds an infinity has an infinite scale, and one with a NaN has a NaN scale: outputs computed from it are
-//! infinite or NaN. Its bytes are some values in range. The same holds for bytes where `127 / amax` overflows (`amax`
-//! below 3.8e-37): they are at most 127 times a scale that is below the normal numbers.
+//! A block that holds an infinity has an infinite scale, and one with a NaN has a NaN scale:
+//! outputs computed from it are infinite or NaN. Its bytes are some values in range. The same holds
+//! for bytes where `127 / amax` overflows (`amax` below 3.8e-37): they are at most 127 times a
+//! scale that is below the normal numbers.
 
 use crate::arch::{Isa, Kernel, LANES, Simd};
 use crate::threads::SharedSlice;
@@ -17,8 +19,8 @@ pub(crate) const WORDS: usize = BLOCK / 4;
 /// Rows that are stored together, block by block.
 pub(crate) const GROUP: usize = 16;
 
-/// What is stored for every block of a row beside its quants. Offsets repay weights that are stored unsigned: they are
-/// where integer sums start.
+/// What is stored for every block of a row beside its quants. Offsets repay weights that are stored
+/// unsigned: they are where integer sums start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term {
     /// f32: the value of quant 1.
@@ -41,7 +43,8 @@ pub(crate) enum Term {
     ScaledHighSum,
 }
 
-/// 1.5 * 2^23: a whole number below 2^22 in magnitude, added to the bits of this, gives the bits of their sum.
+/// 1.5 * 2^23: a whole number below 2^22 in magnitude, added to the bits of this, gives the bits of
+/// their sum.
 pub(crate) const WHOLE: f32 = 12_582_912.0;
 
 /// Variants of [`Term`].
@@ -78,8 +81,9 @@ impl TermSet {
 
 /// Quantised rows in memory of the caller.
 ///
-/// Rows are stored in groups of up to [`GROUP`]. In a group, block `b` of all rows lies together, row after row, so a
-/// tile of tokens is reached from one address. Terms lie in arrays of their own in the same order.
+/// Rows are stored in groups of up to [`GROUP`]. In a group, block `b` of all rows lies together,
+/// row after row, so a tile of tokens is reached from one address. Terms lie in arrays of their own
+/// in the same order.
 #[derive(Clone, Copy)]
 pub(crate) struct QuantisedRows<'a> {
     memory: SharedSlice<'a, u32>,
@@ -98,10 +102,12 @@ impl<'a> QuantisedRows<'a> {
         rows.next_multiple_of(group) * columns.div_ceil(BLOCK) * (WORDS + terms.len())
     }
 
-    /// A view of `memory`, whose contents are the rows written through a view of the same shape before.
+    /// A view of `memory`, whose contents are the rows written through a view of the same shape
+    /// before.
     ///
     /// # Panics
-    /// The columns are no whole number of blocks, or the memory has less than [`words`](QuantisedRows::words).
+    /// The columns are no whole number of blocks, or the memory has less than
+    /// [`words`](QuantisedRows::words).
     pub(crate) fn new(
         memory: SharedSlice<'a, u32>,
         rows: usize,
@@ -135,7 +141,8 @@ impl<'a> QuantisedRows<'a> {
 
     /// Quantises one row.
     ///
-    /// Rows of one group share cache lines, so workers that write at once should take whole groups of [`GROUP`] rows.
+    /// Rows of one group share cache lines, so workers that write at once should take whole groups
+    /// of [`GROUP`] rows.
     ///
     /// # Panics
     /// `values` is not as long as a row, or there is no such row.
@@ -144,7 +151,8 @@ impl<'a> QuantisedRows<'a> {
         isa.run(QuantiseRow { rows: *self, row, values });
     }
 
-    /// Quantises columns `32 * block ..` of a row from two vectors, for producers that hold them in registers.
+    /// Quantises columns `32 * block ..` of a row from two vectors, for producers that hold them in
+    /// registers.
     #[inline(always)]
     pub(crate) fn write_block<S: Simd>(&self, simd: S, row: usize, block: usize, low: S::F32, high: S::F32) {
         assert!(row < self.rows && block < self.blocks, "row {row}, block {block}");
@@ -174,8 +182,9 @@ impl<'a> QuantisedRows<'a> {
         self.memory.get(base..base + self.stored)
     }
 
-    /// Where a block of a row is, or, of a row without blocks, where a walk over them begins and ends. Rows of one group
-    /// follow each other, and blocks of a row are [`group`](QuantisedRows::group) apart.
+    /// Where a block of a row is, or, of a row without blocks, where a walk over them begins and
+    /// ends. Rows of one group follow each other, and blocks of a row are
+    /// [`group`](QuantisedRows::group) apart.
     #[inline(always)]
     pub(crate) fn index(&self, row: usize, block: usize) -> usize {
         debug_assert!(row < self.rows && block < self.blocks.max(1), "row {row}, block {block}");

@@ -1,5 +1,5 @@
-//! The machine's roofline: the integer products and the bytes per second that a benchmark's results are
-//! shares of (Williams, Waterman and Patterson, "Roofline", 2009).
+//! The machine's roofline: the integer products and the bytes per second that a benchmark's results
+//! are shares of (Williams, Waterman and Patterson, "Roofline", 2009).
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -104,7 +104,8 @@ impl Kernel for ReadAll<'_> {
     }
 }
 
-/// Dots as a product does them: weights stay in registers, four activations come from memory for each.
+/// Dots as a product does them: weights stay in registers, four activations come from memory for
+/// each.
 struct DotPeak<'a> {
     activations: &'a [[i8; 4]],
     passes: usize,
@@ -115,10 +116,10 @@ impl Kernel for DotPeak<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> [i32; LANES] {
-        // Sums that depend on nothing but themselves: enough of them to hide the latency of a dot, and few
-        // enough that all stay in registers beside the weights. Without registers left the loop would
-        // measure loads and stores.
-        if S::REGISTERS >= 32 { self.chains::<S, 16>(simd) } else { self.chains::<S, 4>(simd) }
+        // Sums that depend on nothing but themselves: enough of them to hide the latency of a dot,
+        // and few enough that all stay in registers beside the weights. Without registers left the
+        // loop would measure loads and stores.
+        if S::WIDE { self.chains::<S, 16>(simd) } else { self.chains::<S, 4>(simd) }
     }
 }
 
@@ -128,7 +129,8 @@ impl DotPeak<'_> {
         let weights = simd.load_bytes(&black_box([3; 64]));
         let mut sums = [simd.splat_i32(0); CHAINS];
         for _ in 0..self.passes {
-            // Hidden from the compiler, which would otherwise compute the products of a pass only once.
+            // Hidden from the compiler, which would otherwise compute the products of a pass only
+            // once.
             for activations in black_box(self.activations).as_chunks::<CHAINS>().0 {
                 for (sum, four) in sums.iter_mut().zip(activations) {
                     *sum = simd.dot4(*sum, weights, *four);

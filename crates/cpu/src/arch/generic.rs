@@ -45,7 +45,8 @@ impl Simd for Scalar {
     type F32 = [f32; LANES];
     type I32 = [i32; LANES];
     type U8 = [u8; 4 * LANES];
-    const REGISTERS: usize = 8;
+    const WIDE: bool = false;
+    const SCALAR: bool = true;
 
     #[inline(never)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {

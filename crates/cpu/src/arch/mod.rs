@@ -1,8 +1,8 @@
 //! Instruction sets behind one vocabulary of sixteen lanes.
 //!
-//! A [`Simd`] value is a proof that its instruction set is present, so kernels written over it are safe code. Every
-//! method gives the same bits on every instruction set: lanes never mix, rounding is IEEE, products are fused only
-//! where `fma` says so.
+//! A [`Simd`] value is a proof that its instruction set is present, so kernels written over it are
+//! safe code. Every method gives the same bits on every instruction set: lanes never mix, rounding
+//! is IEEE, products are fused only where `fma` says so.
 
 mod generic;
 #[cfg(target_arch = "x86_64")]
@@ -111,8 +111,9 @@ impl Isa {
         }
     }
 
-    /// As [`run`](Isa::run), with the processor's own instruction for bf16 pair dots where it has one. Only for kernels
-    /// that use them, since it is one more compiled copy. The bits are the same.
+    /// As [`run`](Isa::run), with the processor's own instruction for bf16 pair dots where it has
+    /// one. Only for kernels that use them, since it is one more compiled copy. The bits are the
+    /// same.
     ///
     /// # Panics
     /// The processor lacks the instruction set.
@@ -142,8 +143,8 @@ impl fmt::Display for Isa {
     }
 }
 
-/// An algorithm written once over any instruction set. Mark `run` and all it calls `#[inline(always)]`, so that it is
-/// compiled with the set's features.
+/// An algorithm written once over any instruction set. Mark `run` and all it calls
+/// `#[inline(always)]`, so that it is compiled with the set's features.
 pub(crate) trait Kernel {
     /// What it returns.
     type Output;
@@ -151,7 +152,8 @@ pub(crate) trait Kernel {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
-/// Sixteen-lane arithmetic of one instruction set. A value of the type proves that the processor has it.
+/// Sixteen-lane arithmetic of one instruction set. A value of the type proves that the processor
+/// has it.
 #[allow(clippy::wrong_self_convention, reason = "`self` is the proof of presence, not an operand")]
 pub(crate) trait Simd: Copy {
     /// Sixteen f32.
@@ -160,10 +162,18 @@ pub(crate) trait Simd: Copy {
     type I32: Copy;
     /// Sixty-four u8: four for each lane.
     type U8: Copy;
-    /// Vectors of sixteen f32 that the registers hold; the size of register tiles follows from it.
-    const REGISTERS: usize;
+    /// Whether 32 vectors of sixteen f32 fit into the registers, and not only eight. The size of
+    /// register tiles follows from it.
+    const WIDE: bool;
+    /// Whether lanes are computed one by one. Tiles then have one row: a larger one gains nothing,
+    /// and each size is a copy of the kernel to compile.
+    ///
+    /// Both are tested by an `if` of their own, since only then the copies that an instruction set
+    /// never runs are not compiled.
+    const SCALAR: bool;
 
-    /// Runs a kernel as a function of its own: register tiles keep their registers only in small functions.
+    /// Runs a kernel as a function of its own: register tiles keep their registers only in small
+    /// functions.
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// `value` in every lane.
@@ -182,8 +192,8 @@ pub(crate) trait Simd: Copy {
     fn load_u8(self, from: &[u8; LANES]) -> Self::F32;
     /// Signed bytes as numbers.
     fn load_i8(self, from: &[i8; LANES]) -> Self::F32;
-    /// Bytes as numbers: half of what 4 bits of exponent (bias 7) and 3 of fraction stand for, with numbers below the normal ones. The top bit
-    /// is not set.
+    /// Bytes as numbers: half of what 4 bits of exponent (bias 7) and 3 of fraction stand for, with
+    /// numbers below the normal ones. The top bit is not set.
     fn load_e4m3(self, from: &[u8; LANES]) -> Self::F32;
     /// a + b.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
@@ -226,12 +236,14 @@ pub(crate) trait Simd: Copy {
     fn low_bf16(self, pairs: Self::I32) -> Self::F32;
     /// The bf16 in the high half of each word, widened exactly.
     fn high_bf16(self, pairs: Self::I32) -> Self::F32;
-    /// Lanes rounded to bf16, to nearest even; lane `2 i` goes to the low half of word `i`. NaN stays NaN.
+    /// Lanes rounded to bf16, to nearest even; lane `2 i` goes to the low half of word `i`. NaN
+    /// stays NaN.
     fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]);
     /// Lanes rounded to bf16, to nearest even. NaN stays NaN.
     fn round_bf16(self, value: Self::F32) -> Self::F32;
-    /// For each lane: `accumulator + high(a) * high(b)`, then `+ low(a) * low(b)`, each fused, with operands and results below the
-    /// normal numbers taken as zeros of their sign. This is `vdpbf16ps` (Intel SDM, volume 2C) bit for bit.
+    /// For each lane: `accumulator + high(a) * high(b)`, then `+ low(a) * low(b)`, each fused, with
+    /// operands and results below the normal numbers taken as zeros of their sign. This is
+    /// `vdpbf16ps` (Intel SDM, volume 2C) bit for bit.
     #[inline(always)]
     fn dot_bf16(self, accumulator: Self::F32, a: Self::I32, b: Self::I32) -> Self::F32 {
         dot_bf16(self, accumulator, a, b)
@@ -254,14 +266,16 @@ pub(crate) trait Simd: Copy {
     fn or_bit_plane(self, a: Self::U8, plane: u64, value: u8) -> Self::U8 {
         self.or_bit_choice(a, plane, 0, value)
     }
-    /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at most 127.
+    /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at
+    /// most 127.
     fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
     /// As [`dot4`](Simd::dot4) for weights of the whole u8 range.
     fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
 
     /// Bytes in order, as [`load_bytes`](Simd::load_bytes) takes them.
     fn store_bytes(self, value: Self::U8, to: &mut [u8; 4 * LANES]);
-    /// a | ((p >> (2 * step)) & 3) << 4 for every byte of `a` and its byte `p` of `pairs`; `step` is below 4.
+    /// a | ((p >> (2 * step)) & 3) << 4 for every byte of `a` and its byte `p` of `pairs`; `step`
+    /// is below 4.
     fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8;
     /// (p >> (2 * step)) & 3 for every byte `p` of `pairs`; `step` is below 4.
     fn pairs_of_step(self, pairs: Self::U8, step: usize) -> Self::U8;
@@ -289,8 +303,9 @@ fn dot_bf16<S: Simd>(simd: S, accumulator: S::F32, a: S::I32, b: S::I32) -> S::F
     flushed_fma(simd, simd.low_bf16(a), simd.low_bf16(b), sum)
 }
 
-/// a * b + c with one rounding, where operands and results below the normal numbers are zeros of their sign. A result is
-/// below them when it is so after rounding with an unbounded exponent, which the same sum moved up by 2^64 shows.
+/// a * b + c with one rounding, where operands and results below the normal numbers are zeros of
+/// their sign. A result is below them when it is so after rounding with an unbounded exponent,
+/// which the same sum moved up by 2^64 shows.
 #[inline(always)]
 fn flushed_fma<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
     let smallest = simd.splat(f32::MIN_POSITIVE);
@@ -299,7 +314,8 @@ fn flushed_fma<S: Simd>(simd: S, a: S::F32, b: S::F32, c: S::F32) -> S::F32 {
     let (a, b, c) = (flush(a), flush(b), flush(c));
     let sum = simd.fma(a, b, c);
     let up = simd.splat(f32::from_bits((127 + 64) << 23));
-    // A large `a` makes the moved sum infinite or no number, which is no less than the bound either.
+    // A large `a` makes the moved sum infinite or no number, which is no less than the bound
+    // either.
     let moved = simd.fma(simd.mul(a, up), b, simd.mul(c, up));
     let bound = simd.mul(smallest, up);
     simd.select_gt(bound, simd.abs(moved), simd.mul(sum, zero), sum)

@@ -84,7 +84,8 @@ fn assert_same_dots(accumulators: &[[f32; LANES]], a: &[[u32; LANES]], b: &[[u32
 #[test]
 fn pair_dots_are_equal_in_bits() {
     let mut bits = Bits(1);
-    // All magnitudes; operands whose products lie around the smallest normal number; zeros, subnormals, infinities.
+    // All magnitudes; operands whose products lie around the smallest normal number; zeros,
+    // subnormals, infinities.
     let ranges = [
         (0..255, 0..255),
         (100..150, 100..150),

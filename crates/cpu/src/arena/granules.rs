@@ -14,7 +14,8 @@ enum State {
     Committed,
 }
 
-/// The blocks of one group and the granules that they touch. Block `b` has the bytes from `b * block_bytes` on.
+/// The blocks of one group and the granules that they touch. Block `b` has the bytes from `b *
+/// block_bytes` on.
 #[derive(Debug)]
 pub(super) struct Granules {
     block_bytes: usize,
@@ -52,7 +53,8 @@ impl Granules {
         self.alone(block, |state| state == State::Committed).len()
     }
 
-    /// Counts the block as committed and gives its granules that were not in memory; the caller brings them there.
+    /// Counts the block as committed and gives its granules that were not in memory; the caller
+    /// brings them there.
     ///
     /// # Panics
     /// It is committed already.
@@ -95,8 +97,8 @@ impl Granules {
         self.present -= freed;
     }
 
-    /// The granules that the block touches and no other block does whose state counts. Only its first and its last can be
-    /// shared.
+    /// The granules that the block touches and no other block does whose state counts. Only its
+    /// first and its last can be shared.
     fn alone(&self, block: usize, counts: impl Fn(State) -> bool) -> Range<usize> {
         let (start, end) = (block * self.block_bytes, (block + 1) * self.block_bytes);
         let (mut first, mut last) = (start / self.granule, end.div_ceil(self.granule));

@@ -52,8 +52,8 @@ impl Pages {
         unsafe { self.map.as_mut_ptr().add(self.start) }
     }
 
-    /// Brings whole granules into memory, so that a refusal shows here and not in the middle of a step. Pages that were in
-    /// memory may become zero.
+    /// Brings whole granules into memory, so that a refusal shows here and not in the middle of a
+    /// step. Pages that were in memory may become zero.
     ///
     /// # Errors
     /// The system refused; some of the pages may be in memory.

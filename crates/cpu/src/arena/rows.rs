@@ -24,7 +24,8 @@ pub(super) fn copy(spec: &KvGroupSpec, bytes: &mut [u8], from: u32, to: u32, row
     }
 }
 
-/// Reads rows of a group's bytes as canonical rows: `[position][head]`, each head as its format encodes it.
+/// Reads rows of a group's bytes as canonical rows: `[position][head]`, each head as its format
+/// encodes it.
 pub(super) fn read(spec: &KvGroupSpec, bytes: &[u8], rows: &KvRows, out: &mut [u8]) {
     let side = &bytes[side_start(spec, rows)..];
     each_unit(spec, rows, |stored, canonical| out[canonical].copy_from_slice(&side[stored]));
@@ -42,7 +43,8 @@ fn side_start(spec: &KvGroupSpec, rows: &KvRows) -> usize {
     block + spec.side_offset(rows.layer_index, rows.side) as usize
 }
 
-/// Every unit of neighbouring rows: its bytes in the rows of the side, and among the canonical rows.
+/// Every unit of neighbouring rows: its bytes in the rows of the side, and among the canonical
+/// rows.
 fn each_unit(spec: &KvGroupSpec, rows: &KvRows, mut visit: impl FnMut(Range<usize>, Range<usize>)) {
     let (row_bytes, head_bytes) = (spec.row_bytes(rows.side) as usize, spec.head_bytes(rows.side));
     let planes = [Some(spec.strides(rows.side)), spec.scale_strides(rows.side)];
@@ -136,7 +138,8 @@ mod tests {
         })
     }
 
-    /// Canonical rows of `from` written elsewhere and read there are the same bytes, and nothing else has changed.
+    /// Canonical rows of `from` written elsewhere and read there are the same bytes, and nothing
+    /// else has changed.
     #[test]
     fn canonical_rows_pass_between_all_layouts_and_block_sizes() {
         for (layout, format, tokens) in every_case() {

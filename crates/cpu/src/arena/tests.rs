@@ -175,7 +175,8 @@ fn what_stays_warm_is_taken_first_and_gives_way() {
     arena.commit(0, 7).unwrap();
 }
 
-/// In builds that check, a block holds no numbers until rows are stored, whether its memory is new or was used before.
+/// In builds that check, a block holds no numbers until rows are stored, whether its memory is new
+/// or was used before.
 #[test]
 fn a_committed_block_holds_nothing_of_use() {
     let spec = spec(&[group(1, 1, 24, 16)], 3);
@@ -189,7 +190,8 @@ fn a_committed_block_holds_nothing_of_use() {
     }
 }
 
-/// The system refuses pages that may not be written: as when it has no memory, the block is as it was.
+/// The system refuses pages that may not be written: as when it has no memory, the block is as it
+/// was.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_refused_population_changes_nothing() {
@@ -205,7 +207,8 @@ fn a_refused_population_changes_nothing() {
     let before = (arena.memory(), resident(&arena));
     let page = pages::page_bytes();
     let protect = |arena: &CpuArena, rights| {
-        // SAFETY: the page is inside the arena's mapping, and nothing is read or written while it is forbidden.
+        // SAFETY: the page is inside the arena's mapping, and nothing is read or written while it
+        // is forbidden.
         let result =
             unsafe { libc::mprotect(arena.groups[0].pages.as_mut_ptr().add(2 * page).cast(), page, rights) };
         assert_eq!(result, 0);

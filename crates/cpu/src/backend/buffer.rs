@@ -8,8 +8,8 @@ use zerocopy::FromBytes;
 
 use crate::memory::Region;
 
-/// Elements of four bytes, f32 unless somebody writes words. They start on a cache line, so that no vector of a row that is a
-/// multiple of 16 elements long straddles two.
+/// Elements of four bytes, f32 unless somebody writes words. They start on a cache line, so that no
+/// vector of a row that is a multiple of 16 elements long straddles two.
 pub(crate) struct HostBuffer {
     memory: Region,
 }

@@ -1,8 +1,9 @@
 //! What memory safety needs of a batch.
 //!
-//! The executor checks much more (`minfer_graph::check`). But [`Compiled::submit`] is a safe function that
-//! anyone can call, and a batch that names a cell or a row twice would have two workers write the same
-//! memory. Indices that are out of range need no check here: every access checks bounds.
+//! The executor checks much more (`minfer_graph::check`). But [`Compiled::submit`] is a safe
+//! function that anyone can call, and a batch that names a cell or a row twice would have two
+//! workers write the same memory. Indices that are out of range need no check here: every access
+//! checks bounds.
 //!
 //! [`Compiled::submit`]: minfer_graph::backend::Compiled::submit
 

@@ -88,12 +88,13 @@ impl Compiled for CompiledGraph {
         let _mode = DefaultFloatMode::set();
         self.counters.iter().for_each(ChunkCounter::reset);
         self.scratch.plan(&self.lowered, batch);
-        // SAFETY: the views below end with this function. Each is of memory that is borrowed exclusively, and
-        // the steps keep the promise of `threads::shared`: `schedule::objection` refused plans in which a
-        // step writes what another worker touches in it, `schedule::barriers` stand where a step touches what
-        // another worker wrote, and `check` refused batches with a row or a cell for two workers or with more
-        // rows than regions were compared for. Inside a step workers have rows of their own
-        // (`Worker::share`) or claim chunks of their own (`ChunkCounter`).
+        // SAFETY: the views below end with this function. Each is of memory that is borrowed
+        // exclusively, and the steps keep the promise of `threads::shared`: `schedule::objection`
+        // refused plans in which a step writes what another worker touches in it,
+        // `schedule::barriers` stand where a step touches what another worker wrote, and `check`
+        // refused batches with a row or a cell for two workers or with more rows than regions were
+        // compared for. Inside a step workers have rows of their own (`Worker::share`) or claim
+        // chunks of their own (`ChunkCounter`).
         let share = |memory| unsafe { SharedSlice::share(memory) };
         let externals = externals.iter_mut().map(|buffer| {
             let buffer: &mut HostBuffer =

@@ -25,8 +25,9 @@ pub(super) struct Lowered {
     pub(super) ropes: Vec<RopeSpec>,
     /// Distinct shapes of attention; each has a plan of its work.
     pub(super) shapes: Vec<PlanShape>,
-    /// Distinct rotations of cached K, without magnitude; each has a table of the angles of a step's rope offsets.
-    pub(super) turns: Vec<RopeSpec>,
+    /// Distinct rotations of cached K, without magnitude; each has a table of the angles of a
+    /// step's rope offsets.
+    pub(super) k_shifts: Vec<RopeSpec>,
     /// Columns of the widest value that is quantised; 0 if none is.
     pub(super) quantised_columns: usize,
     /// What products read of quantised values.
@@ -72,7 +73,7 @@ pub(super) fn lower(
         out: Vec::new(),
         ropes: Vec::new(),
         shapes: Vec::new(),
-        turns: Vec::new(),
+        k_shifts: Vec::new(),
         quantised: None,
         quantised_columns: 0,
         quantised_terms: TermSet::SCALE,
@@ -80,7 +81,7 @@ pub(super) fn lower(
     for node in &graph.nodes {
         lowering.node(node)?;
     }
-    let Lowering { out, ropes, shapes, turns, quantised_columns, quantised_terms, .. } = lowering;
+    let Lowering { out, ropes, shapes, k_shifts, quantised_columns, quantised_terms, .. } = lowering;
     let splits: Vec<_> = out.iter().map(|(step, footprint)| (step.split(), footprint.clone())).collect();
     let steps = out.into_iter().map(|(step, _)| step).collect();
     Ok(Lowered {
@@ -88,7 +89,7 @@ pub(super) fn lower(
         barriers: barriers(&splits),
         ropes,
         shapes,
-        turns,
+        k_shifts,
         quantised_columns,
         quantised_terms,
     })
@@ -102,7 +103,7 @@ struct Lowering<'a> {
     out: Vec<(Step, Footprint)>,
     ropes: Vec<RopeSpec>,
     shapes: Vec<PlanShape>,
-    turns: Vec<RopeSpec>,
+    k_shifts: Vec<RopeSpec>,
     /// The value whose 8-bit image is in the scratch memory now.
     quantised: Option<ValueId>,
     quantised_columns: usize,
@@ -138,8 +139,8 @@ impl Lowering<'_> {
             }
             Op::Attention(spec) => {
                 let (q, output) = (input(0), output(0));
-                let (plan, turn) = (self.attention_plan(spec), self.turn(spec));
-                let step = AttentionStep { spec: spec.clone(), plan, turn, q, output };
+                let (plan, k_shift) = (self.attention_plan(spec), self.k_shift(spec));
+                let step = AttentionStep { spec: spec.clone(), plan, k_shift, q, output };
                 self.push_reading(node, Step::AttentionTiles(step.clone()), &[whole(CACHE)], &[])?;
                 Step::AttentionFold(step)
             }
@@ -181,8 +182,8 @@ impl Lowering<'_> {
         });
         if quantised && self.quantised != Some(value) {
             self.quantised = Some(value);
-            self.quantised_columns = self.quantised_columns.max(input.width());
-            let image = rows_of(QUANTISED, input.width());
+            self.quantised_columns = self.quantised_columns.max(input.columns());
+            let image = rows_of(QUANTISED, input.columns());
             let footprint = Footprint { reads: vec![self.region(value)], writes: vec![image] };
             self.out.push((Step::Quantise { input }, footprint));
         }
@@ -194,7 +195,7 @@ impl Lowering<'_> {
             column += weight.rows() as usize;
             self.quantised_terms = self.quantised_terms.union(terms_read(weight.dtype));
         }
-        let (output, columns) = (self.operand(node.outputs[0]), input.width());
+        let (output, columns) = (self.operand(node.outputs[0]), input.columns());
         let input = if quantised { LinearInput::Quantised(input) } else { LinearInput::Plain(input) };
         let image = rows_of(QUANTISED, columns);
         self.push_reading(node, Step::Linear { parts: steps, input, output }, &[image], &[])
@@ -221,13 +222,13 @@ impl Lowering<'_> {
         })
     }
 
-    /// The rotation that turns an attention's queries on.
-    fn turn(&mut self, spec: &AttentionSpec) -> Option<usize> {
-        let turn = RopeSpec { magnitude: 1.0.into(), ..spec.rope.clone()? };
-        let known = self.turns.iter().position(|known| *known == turn);
+    /// The rotation of an attention's k_shift.
+    fn k_shift(&mut self, spec: &AttentionSpec) -> Option<usize> {
+        let k_shift = RopeSpec { magnitude: 1.0.into(), ..spec.rope.clone()? };
+        let known = self.k_shifts.iter().position(|known| *known == k_shift);
         Some(known.unwrap_or_else(|| {
-            self.turns.push(turn);
-            self.turns.len() - 1
+            self.k_shifts.push(k_shift);
+            self.k_shifts.len() - 1
         }))
     }
 
@@ -264,15 +265,15 @@ impl Lowering<'_> {
     fn region(&self, id: ValueId) -> Region {
         // A value that nobody uses is not touched.
         let Some(operand) = Operand::of(self.graph, self.plan, id) else {
-            return Region { memory: WORKSPACE, start: 0, width: 0, stride: 0, rows: 0 };
+            return Region { memory: WORKSPACE, start: 0, columns: 0, stride: 0, rows: 0 };
         };
-        let (place, start, stride, width) = operand.extent();
+        let (place, start, stride, columns) = operand.extent();
         let memory = match place {
             Place::Workspace => WORKSPACE,
             Place::External(index) => index,
         };
         let rows = u64::from(self.plan.extents.of(operand.symbol()));
-        Region { memory, start: start as u64, width: width as u64, stride: stride as u64, rows }
+        Region { memory, start: start as u64, columns: columns as u64, stride: stride as u64, rows }
     }
 }
 
@@ -289,7 +290,7 @@ fn whole(memory: usize) -> Region {
 /// As [`whole`], where the place of a row depends on the number of columns.
 fn rows_of(memory: usize, columns: usize) -> Region {
     let columns = columns as u64;
-    Region { memory, start: 0, width: columns, stride: columns, rows: u64::from(u32::MAX) }
+    Region { memory, start: 0, columns, stride: columns, rows: u64::from(u32::MAX) }
 }
 
 impl Step {

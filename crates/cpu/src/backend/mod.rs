@@ -1,4 +1,23 @@
-//! The backend itself: what it supports, how it keeps weights, how a graph becomes a list of steps, how the list is run.
+//! The backend itself: what it supports, how it keeps weights, and how a graph becomes a list of
+//! steps.
+//!
+//! [`lower`] turns a graph into steps. A linear operation on quantised weights gets a `Quantise`
+//! step for its input, once for each value. Attention becomes `AttentionTiles` and, where a long
+//! sequence is split between workers, `AttentionFold`. All rotations with the same angles share one
+//! `Angles` step. A step's work is split by rows, or into chunks that workers claim.
+//!
+//! Every worker walks the whole list ([`compiled`]). [`schedule`] places a barrier before each
+//! step, but not where the step and all steps since the last barrier are split by the same rows and
+//! no row of one shares memory with another row of the other. Workers spin for tens of microseconds
+//! at a barrier, then sleep.
+//!
+//! Memory safety rests on three checks: [`schedule`] refuses a plan in which a step would write
+//! what another worker reads, [`check`] refuses a batch in which two rows go to one cell, and
+//! [`weights`] refuses weights of another model.
+//!
+//! The plan gives every value of a graph a place in one workspace by its lifetime. Views share
+//! bytes; the result of an elementwise operation takes the place of an operand that is not read
+//! again.
 
 mod buffer;
 mod check;

@@ -12,7 +12,7 @@ pub(crate) struct Operand {
     /// Offset of the first element, in elements.
     offset: usize,
     stride: usize,
-    width: usize,
+    columns: usize,
     symbol: Symbol,
 }
 
@@ -36,18 +36,19 @@ impl Operand {
             }
             Location::Unused => return None,
         };
-        let (width, symbol) = (desc.width() as usize, desc.row_symbol());
-        Some(Operand { place, offset, stride: stride as usize, width, symbol })
+        let (columns, symbol) = (desc.width() as usize, desc.row_symbol());
+        Some(Operand { place, offset, stride: stride as usize, columns, symbol })
     }
 
-    /// The elements that it covers: which memory, the first one, the stride and the width of its rows.
+    /// The elements that it covers: which memory, the first one, the stride and the columns of its
+    /// rows.
     pub(crate) fn extent(&self) -> (Place, usize, usize, usize) {
-        (self.place, self.offset, self.stride, self.width)
+        (self.place, self.offset, self.stride, self.columns)
     }
 
     /// Elements of a row.
-    pub(crate) fn width(&self) -> usize {
-        self.width
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
     }
 
     /// What its rows count.
@@ -74,6 +75,6 @@ impl<'a> Memory<'a> {
             Place::External(index) => &self.externals[index],
         };
         let rows = self.extents.of(operand.symbol) as usize;
-        memory.matrix(operand.offset, operand.stride, rows, operand.width)
+        memory.matrix(operand.offset, operand.stride, rows, operand.columns)
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct Footprint {
     pub(super) writes: Vec<Region>,
 }
 
-/// The rows of one value: row `r` is the `width` elements from `start + r * stride` on.
+/// The rows of one value: row `r` is the `columns` elements from `start + r * stride` on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     /// Which memory: the workspace, an external buffer, or scratch of the backend.
@@ -26,7 +26,7 @@ pub(super) struct Region {
     /// First element.
     pub(super) start: u64,
     /// Elements of a row.
-    pub(super) width: u64,
+    pub(super) columns: u64,
     /// Elements from one row to the next.
     pub(super) stride: u64,
     /// Rows at the largest extents.
@@ -47,14 +47,14 @@ enum Overlap {
 impl Region {
     fn end(&self) -> u64 {
         let last = self.rows.saturating_sub(1).saturating_mul(self.stride);
-        self.start.saturating_add(last).saturating_add(if self.rows == 0 { 0 } else { self.width })
+        self.start.saturating_add(last).saturating_add(if self.rows == 0 { 0 } else { self.columns })
     }
 
     fn overlap(&self, other: &Region) -> Overlap {
         if self.memory != other.memory || self.end() <= other.start || other.end() <= self.start {
             return Overlap::Apart;
         }
-        let ends = [self.start.saturating_add(self.width), other.start.saturating_add(other.width)];
+        let ends = [self.start.saturating_add(self.columns), other.start.saturating_add(other.columns)];
         // Row `r` of both lies in the window of `stride` elements from `first + r * stride` on.
         let first = self.start.min(other.start);
         if self.stride != other.stride || ends[0].max(ends[1]) - first > self.stride {
@@ -65,8 +65,9 @@ impl Region {
     }
 }
 
-/// For each step whether a barrier must stand before it. It may be left out where the step and all steps since the
-/// last barrier are split by the same rows, and no row of one shares elements with another row of the other.
+/// For each step whether a barrier must stand before it. It may be left out where the step and all
+/// steps since the last barrier are split by the same rows, and no row of one shares elements with
+/// another row of the other.
 pub(super) fn barriers(steps: &[(Split, Footprint)]) -> Vec<bool> {
     let mut out = Vec::with_capacity(steps.len());
     let mut since = 0;
@@ -91,12 +92,12 @@ fn meet(earlier: &Footprint, later: &Footprint) -> bool {
         || pairs(&earlier.writes, &later.writes)
 }
 
-/// What stands against running a step with its values at these places: workers would write what another one
-/// reads or writes. `in_place` steps read each element of a row before they write it, so results may lie
-/// exactly where operands lie, row by row.
+/// What stands against running a step with its values at these places: workers would write what
+/// another one reads or writes. `in_place` steps read each element of a row before they write it,
+/// so results may lie exactly where operands lie, row by row.
 pub(super) fn objection(in_place: bool, footprint: &Footprint) -> Option<&'static str> {
     let Footprint { reads, writes } = footprint;
-    let narrow = |region: &Region| region.rows > 1 && region.stride < region.width;
+    let narrow = |region: &Region| region.rows > 1 && region.stride < region.columns;
     if reads.iter().chain(writes).any(narrow) {
         return Some("rows of one of its values overlap in the plan");
     }
@@ -120,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    fn region(start: u64, width: u64, stride: u64) -> Region {
-        Region { memory: 0, start, width, stride, rows: 4 }
+    fn region(start: u64, columns: u64, stride: u64) -> Region {
+        Region { memory: 0, start, columns, stride, rows: 4 }
     }
 
     fn rows(reads: &[Region], writes: &[Region]) -> (Split, Footprint) {
@@ -161,7 +162,7 @@ mod tests {
     fn counted(a: &Region, b: &Region) -> Overlap {
         let row = |region: &Region, row: u64| {
             let start = region.start + row * region.stride;
-            start..start + region.width
+            start..start + region.columns
         };
         let mut found = Overlap::Apart;
         for r in 0..a.rows {
@@ -182,15 +183,17 @@ mod tests {
     fn overlaps_are_those_of_the_elements() {
         let shapes = [(1, 8), (3, 8), (5, 8), (8, 8), (4, 12)];
         let mut seen = [false; 3];
-        for ((width, stride), (other_width, other_stride)) in
+        for ((columns, stride), (other_columns, other_stride)) in
             shapes.into_iter().flat_map(|a| shapes.map(|b| (a, b)))
         {
             for (start, other_start) in (0..20).flat_map(|a| (0..20).map(move |b| (a, b))) {
-                let (a, b) = (region(start, width, stride), region(other_start, other_width, other_stride));
+                let (a, b) =
+                    (region(start, columns, stride), region(other_start, other_columns, other_stride));
                 let (told, truth) = (a.overlap(&b), counted(&a, &b));
                 // What is told may be worse than the truth, never better.
                 assert!(told as u8 >= truth as u8, "{a:?} {b:?}: {told:?}, {truth:?}");
-                if stride == other_stride && start.abs_diff(other_start) < stride - width.max(other_width) {
+                if stride == other_stride && start.abs_diff(other_start) < stride - columns.max(other_columns)
+                {
                     assert_eq!(told, truth, "{a:?} {b:?}");
                 }
                 seen[told as usize] = true;
@@ -199,8 +202,8 @@ mod tests {
         assert_eq!(seen, [true; 3]);
     }
 
-    /// Columns 128.. and 256.. of rows of 4096: where both fit into a row nothing meets, where the second
-    /// one reaches into the next row the first one of that row does.
+    /// Columns 128.. and 256.. of rows of 4096: where both fit into a row nothing meets, where the
+    /// second one reaches into the next row the first one of that row does.
     #[test]
     fn equal_strides_with_other_starts_meet_where_a_row_reaches_into_the_next() {
         let (a, inside, across) = (region(128, 64, 4096), region(256, 3840, 4096), region(256, 4000, 4096));

@@ -6,7 +6,7 @@ use minfer_graph::{BackendError, Batch, Extents, KvSpec};
 
 use super::buffer::HostBuffer;
 use super::lower::Lowered;
-use crate::ops::attention::{AttentionPlan, AttentionScratch, OffsetAngles};
+use crate::ops::attention::{AttentionPlan, AttentionScratch, KShiftAngles};
 use crate::ops::rope;
 use crate::quantise::QuantisedRows;
 use crate::threads::{SharedSlice, Worker};
@@ -27,7 +27,7 @@ pub(super) struct Scratch {
     /// One for each distinct shape of attention.
     plans: Vec<AttentionPlan>,
     /// Angles of rope offsets.
-    turns: OffsetAngles,
+    k_shifts: KShiftAngles,
 }
 
 /// [`Scratch`] as workers share it.
@@ -38,7 +38,7 @@ pub(super) struct SharedScratch<'a> {
     attention: &'a [Mutex<AttentionScratch>],
     pub(super) plans: &'a [AttentionPlan],
     pub(super) rope_offsets: &'a [u32],
-    pub(super) turns: Vec<SharedSlice<'a, f32>>,
+    pub(super) k_shifts: Vec<SharedSlice<'a, f32>>,
 }
 
 impl SharedScratch<'_> {
@@ -73,7 +73,7 @@ impl Scratch {
             partials: HostBuffer::new(4 * partials as u64, "partial attention")?,
             attention: (0..workers).map(|_| Mutex::new(scratch())).collect(),
             plans: lowered.shapes.iter().map(|_| AttentionPlan::default()).collect(),
-            turns: OffsetAngles::default(),
+            k_shifts: KShiftAngles::default(),
         })
     }
 
@@ -103,7 +103,7 @@ impl Scratch {
         for (plan, shape) in self.plans.iter_mut().zip(&lowered.shapes) {
             plan.rebuild(shape, batch, workers, PARTIAL_FLOATS);
         }
-        self.turns.rebuild(&lowered.turns, batch);
+        self.k_shifts.rebuild(&lowered.k_shifts, batch);
     }
 
     /// The memory as workers share it.
@@ -111,7 +111,7 @@ impl Scratch {
     /// # Safety
     /// The promise of [`SharedSlice::share`] is kept by every user of the views.
     pub(super) unsafe fn shared(&mut self) -> SharedScratch<'_> {
-        let (rope_offsets, turns) = self.turns.parts();
+        let (rope_offsets, k_shifts) = self.k_shifts.parts();
         // SAFETY: the promise is the caller's; the views are of memories that lie apart.
         let share = |memory| unsafe { SharedSlice::share(memory) };
         SharedScratch {
@@ -122,7 +122,7 @@ impl Scratch {
             attention: &self.attention,
             plans: &self.plans,
             rope_offsets,
-            turns: turns.iter_mut().map(|table| share(table)).collect(),
+            k_shifts: k_shifts.iter_mut().map(|table| share(table)).collect(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::scratch::SharedScratch;
 use super::weights::CpuWeights;
 use crate::Isa;
 use crate::arena::SharedArena;
-use crate::ops::attention::{self, AttentionArgs, Turns};
+use crate::ops::attention::{self, AttentionArgs, KShift};
 use crate::ops::kv_store::{StoreTarget, kv_store, rope_store};
 use crate::ops::linear::{Chunks, Input, Piece, linear};
 use crate::ops::norm::{Norm, add_norm, norm};
@@ -120,8 +120,8 @@ pub(super) struct AttentionStep {
     pub(super) spec: AttentionSpec,
     /// Index of the plan of its work.
     pub(super) plan: usize,
-    /// Index of the rotation that turns queries on, where K is rotated.
-    pub(super) turn: Option<usize>,
+    /// Index of the rotation of the context shift, where K is rotated.
+    pub(super) k_shift: Option<usize>,
     pub(super) q: Operand,
     pub(super) output: Operand,
 }
@@ -158,8 +158,8 @@ pub(super) struct Run<'a> {
 }
 
 impl Step {
-    /// Whether there is nothing to do in this run, for any worker. The barrier before the step is then left out too: the one
-    /// before the next step stands.
+    /// Whether there is nothing to do in this run, for any worker. The barrier before the step is
+    /// then left out too: the one before the next step stands.
     pub(super) fn is_idle(&self, run: &Run<'_>) -> bool {
         match self {
             Step::AttentionFold(AttentionStep { plan, .. }) => !run.scratch.plans[*plan].needs_finish(),
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
         };
         for token in tokens {
             let index = indices[token] as usize;
-            table.gather_row(self.isa, index, output.row_mut(token, 0..output.width()));
+            table.gather_row(self.isa, index, output.row_mut(token, 0..output.columns()));
         }
     }
 
@@ -259,7 +259,12 @@ impl<'a> Run<'a> {
 
     /// The 8-bit image of a value; the scratch memory holds one at a time.
     fn image(&self, input: &Rows<'_>) -> QuantisedRows<'a> {
-        QuantisedRows::new(self.scratch.quantised, input.rows(), input.width(), self.lowered.quantised_terms)
+        QuantisedRows::new(
+            self.scratch.quantised,
+            input.rows(),
+            input.columns(),
+            self.lowered.quantised_terms,
+        )
     }
 
     fn quantise(&self, tokens: Range<usize>, input: &Rows<'_>) {
@@ -309,9 +314,10 @@ impl<'a> Run<'a> {
 
     fn attention<'s>(&'s self, step: &'s AttentionStep) -> AttentionArgs<'s> {
         let spec = &step.spec;
-        let turns = |turn: usize| {
-            let rotation = Rotation { spec: &self.lowered.turns[turn], table: self.scratch.turns[turn] };
-            Turns { offsets: self.scratch.rope_offsets, rotation }
+        let k_shift = |index: usize| {
+            let rotation =
+                Rotation { spec: &self.lowered.k_shifts[index], table: self.scratch.k_shifts[index] };
+            KShift { offsets: self.scratch.rope_offsets, rotation }
         };
         let (group_index, layer_index) = self.locate(spec.layer);
         AttentionArgs {
@@ -323,7 +329,7 @@ impl<'a> Run<'a> {
             batch: self.batch,
             q: self.memory.rows(&step.q),
             out: self.memory.rows(&step.output),
-            turns: step.turn.map(turns),
+            k_shift: step.k_shift.map(k_shift),
             sinks: spec.sinks.map(|sinks| self.weights.vector(sinks)),
             plan: &self.scratch.plans[step.plan],
             partials: self.scratch.partials,

@@ -7,7 +7,8 @@ const HALF_PI: [f64; 4] = [
     5.721_188_709_663_575e-18,
     1.644_625_693_632_425_8e-26,
 ];
-/// Minimax coefficients of (sin r - r) / r^3 in r^2 on |r| <= pi / 4 (Sun Microsystems, "fdlibm", k_sin.c).
+/// Minimax coefficients of (sin r - r) / r^3 in r^2 on |r| <= pi / 4 (Sun Microsystems, "fdlibm",
+/// k_sin.c).
 #[allow(clippy::excessive_precision, reason = "the digits as published")]
 const SIN: [f64; 6] = [
     -1.666_666_666_666_663_243_48e-1,
@@ -28,8 +29,8 @@ const COS: [f64; 6] = [
     -1.135_964_755_778_819_482_65e-11,
 ];
 
-/// (sin x, cos x), within 1e-16 + 1e-15 of their magnitude for |x| up to 1e8. Beyond that the angle loses digits as its own
-/// spacing grows; the result stays the same everywhere.
+/// (sin x, cos x), within 1e-16 + 1e-15 of their magnitude for |x| up to 1e8. Beyond that the angle
+/// loses digits as its own spacing grows; the result stays the same everywhere.
 pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     let n = (x * std::f64::consts::FRAC_2_PI).round_ties_even();
     let (r, low) = reduce(x, n);
@@ -42,7 +43,8 @@ pub(crate) fn sin_cos(x: f64) -> (f64, f64) {
     }
 }
 
-/// x - n * pi / 2 as the sum of two f64 (Cody and Waite, "Software Manual for the Elementary Functions").
+/// x - n * pi / 2 as the sum of two f64 (Cody and Waite, "Software Manual for the Elementary
+/// Functions").
 fn reduce(x: f64, n: f64) -> (f64, f64) {
     let first = x - n * HALF_PI[0];
     let (second, low_second) = difference(first, n * HALF_PI[1]);

@@ -9,20 +9,23 @@ const LOWEST: f32 = -87.336_54;
 /// Above this the result is infinite.
 const HIGHEST: f32 = 88.722_83;
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// ln 2 as the sum of two f32. A multiple of the first up to 128 subtracts exactly from its neighbourhood.
+/// ln 2 as the sum of two f32. A multiple of the first up to 128 subtracts exactly from its
+/// neighbourhood.
 const LN_2_HIGH: f32 = std::f32::consts::LN_2;
 const LN_2_LOW: f32 = -1.904_654_2e-9;
-/// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln(2) / 2`, lowest power first; relative error of `e^r` 3.1e-9.
+/// Minimax coefficients of `(e^r - 1 - r) / r^2` on `|r| <= ln(2) / 2`, lowest power first;
+/// relative error of `e^r` 3.1e-9.
 #[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const EXP: [f32; 5] = [0.499_999_94, 0.166_665_21, 0.041_668_39, 0.008_368_745, 0.001_381_454_1];
-/// Coefficients of `(tanh x / x - 1) / x^2` in `x^2` for `|x| <= 0.625`, lowest power first (Moshier, "Cephes", tanhf).
+/// Coefficients of `(tanh x / x - 1) / x^2` in `x^2` for `|x| <= 0.625`, lowest power first
+/// (Moshier, "Cephes", tanhf).
 #[allow(clippy::excessive_precision, reason = "nine digits name an f32")]
 const TANH: [f32; 5] = [-0.333_332_82, 0.133_314_42, -0.053_739_715, 0.020_639_09, -0.005_704_987_3];
 /// Above this tanh is computed from the exponential.
 const TANH_POLYNOMIAL_END: f32 = 0.625;
 
-/// e^x to 1 ulp; zero where the result would be below the normal numbers, infinite above 88.7228; not a number for such.
-/// Exactly 1 for zero.
+/// e^x to 1 ulp; zero where the result would be below the normal numbers, infinite above 88.7228;
+/// not a number for such. Exactly 1 for zero.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let infinite = simd.splat(f32::INFINITY);
@@ -81,8 +84,8 @@ fn logistic_product<S: Simd>(simd: S, x: S::F32, exponent: S::F32) -> S::F32 {
     simd.div(x, simd.add(simd.splat(1.0), exp(simd, exponent)))
 }
 
-/// The tanh form of GELU written as `x / (1 + e^-2u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`, the same function without the
-/// cancellation in `1 + tanh u`.
+/// The tanh form of GELU written as `x / (1 + e^-2u)` with `u = sqrt(2 / pi) (x + 0.044715 x^3)`,
+/// the same function without the cancellation in `1 + tanh u`.
 #[inline(always)]
 fn gelu_tanh<S: Simd>(simd: S, x: S::F32) -> S::F32 {
     let (linear, cubic) = (simd.splat(GELU_LINEAR), simd.splat(GELU_CUBIC));
@@ -221,7 +224,8 @@ mod tests {
             if x.abs() >= 10.0 {
                 assert_eq!(y, x.max(0.0));
             } else {
-                // The result is an f16, and one of the two around the exact value where that is close to their middle.
+                // The result is an f16, and one of the two around the exact value where that is
+                // close to their middle.
                 assert_eq!(f64::from(y), half(f64::from(y)), "gelu_half({x})");
                 let limit = exact.abs() * (2f64.powi(-11) + 1e-5) + 2f64.powi(-25);
                 assert!((f64::from(y) - exact).abs() <= limit, "gelu_half({x}) = {y}, exact {exact}");

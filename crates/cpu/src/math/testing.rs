@@ -2,7 +2,8 @@
 
 use crate::arch::LANES;
 
-/// Distance of an f32 from the exact value, in the spacing of f32 there; a result below the normal numbers may be zero.
+/// Distance of an f32 from the exact value, in the spacing of f32 there; a result below the normal
+/// numbers may be zero.
 pub(crate) fn ulps(got: f32, exact: f64) -> f64 {
     if exact.abs() > f64::from(f32::MAX) {
         return if f64::from(got) == f64::INFINITY.copysign(exact) || got.abs() == f32::MAX {

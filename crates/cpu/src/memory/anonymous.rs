@@ -70,7 +70,8 @@ mod mapped {
         #[cfg(target_os = "linux")]
         pub(crate) unsafe fn discard(&self, bytes: Range<usize>) -> io::Result<()> {
             let advice = memmap2::UncheckedAdvice::DontNeed;
-            // SAFETY: nothing borrows the bytes by this function's contract, and zeros are valid bytes.
+            // SAFETY: nothing borrows the bytes by this function's contract, and zeros are valid
+            // bytes.
             unsafe { self.0.unchecked_advise_range(advice, bytes.start, bytes.len()) }
         }
 
@@ -100,7 +101,8 @@ mod vector {
         layout: Layout,
     }
 
-    // SAFETY: it owns its memory; who reads and writes it follows the rules of `Region` and `SharedSlice`.
+    // SAFETY: it owns its memory; who reads and writes it follows the rules of `Region` and
+    // `SharedSlice`.
     unsafe impl Send for Anonymous {}
     // SAFETY: as above.
     unsafe impl Sync for Anonymous {}

@@ -1,4 +1,5 @@
-//! Activation functions, alone and as the gate of a product. Rows and outputs as in [`elementwise`](super::elementwise).
+//! Activation functions, alone and as the gate of a product. Rows and outputs as in
+//! [`elementwise`](super::elementwise).
 
 use std::ops::Range;
 

@@ -1,7 +1,7 @@
-//! Sums, products, factors, soft caps and gathered rows.
+//! Add, multiply, scale, soft cap and gather: one function over the elements of rows.
 //!
-//! Every function here computes the rows of a range, usually a worker's share. Outputs may lie where an operand lies, element
-//! for element.
+//! Every function here computes the rows of a range, usually a worker's share. Outputs may lie
+//! where an operand lies, element for element.
 
 use std::ops::Range;
 
@@ -31,9 +31,9 @@ pub(crate) fn soft_cap(isa: Isa, rows: Range<usize>, cap: f32, input: &Rows<'_>,
 
 /// Row `r` of the output is row `indices[r]` of the input. The two lie apart.
 pub(crate) fn gather_rows(rows: Range<usize>, indices: &[u32], input: &Rows<'_>, output: &Rows<'_>) {
-    assert_eq!(input.width(), output.width(), "width of gathered rows");
+    assert_eq!(input.columns(), output.columns(), "columns of gathered rows");
     for row in rows {
-        output.row_mut(row, 0..output.width()).copy_from_slice(input.row(indices[row] as usize));
+        output.row_mut(row, 0..output.columns()).copy_from_slice(input.row(indices[row] as usize));
     }
 }
 
@@ -52,7 +52,7 @@ pub(super) fn map<F: Lanes>(
     b: &Rows<'_>,
     output: &Rows<'_>,
 ) {
-    assert!(a.width() == b.width() && a.width() == output.width(), "operands of one width");
+    assert!(a.columns() == b.columns() && a.columns() == output.columns(), "operands of as many columns");
     isa.run(Map { rows, function, a, b, output });
 }
 
@@ -70,7 +70,7 @@ impl<F: Lanes> Kernel for Map<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for row in self.rows {
-            for columns in chunks(self.output.width()) {
+            for columns in chunks(self.output.columns()) {
                 // The operands are read before the output is borrowed, since it may be one of them.
                 let a = load_padded(simd, &self.a.row(row)[columns.clone()]);
                 let b = load_padded(simd, &self.b.row(row)[columns.clone()]);
@@ -83,8 +83,8 @@ impl<F: Lanes> Kernel for Map<'_, F> {
 
 /// The columns of a row, sixteen at a time.
 #[inline(always)]
-pub(super) fn chunks(width: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..width).step_by(LANES).map(move |start| start..width.min(start + LANES))
+pub(super) fn chunks(columns: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..columns).step_by(LANES).map(move |start| start..columns.min(start + LANES))
 }
 
 #[derive(Clone, Copy)]

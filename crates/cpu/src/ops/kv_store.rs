@@ -35,13 +35,14 @@ pub(crate) struct StoreTarget<'a> {
 /// Writes K and V of the rows of a range.
 pub(crate) fn kv_store(isa: Isa, rows: Range<usize>, target: &StoreTarget<'_>, k: &Rows<'_>, v: &Rows<'_>) {
     let group = target.group;
-    assert_eq!(k.width(), (group.kv_heads * group.k_dim) as usize, "width of K rows");
-    assert_eq!(v.width(), (group.kv_heads * group.v_dim) as usize, "width of V rows");
+    assert_eq!(k.columns(), (group.kv_heads * group.k_dim) as usize, "columns of K");
+    assert_eq!(v.columns(), (group.kv_heads * group.v_dim) as usize, "columns of V");
     target.check();
     isa.run(Store { rows, target, k, v, k_column: 0, v_column: 0, rotation: None });
 }
 
-/// Rotates Q and K of joint rows [Q | K | V], writes Q to the output and K and V to their cells, for the rows of a range.
+/// Rotates Q and K of joint rows [Q | K | V], writes Q to the output and K and V to their cells,
+/// for the rows of a range.
 pub(crate) fn rope_store(
     isa: Isa,
     rows: Range<usize>,
@@ -54,8 +55,8 @@ pub(crate) fn rope_store(
     let (heads, kv_heads) = (spec.heads as usize, spec.kv_heads as usize);
     let (k_dim, v_dim) = (spec.k_dim as usize, spec.v_dim as usize);
     let (q_width, k_width) = (heads * k_dim, kv_heads * k_dim);
-    assert_eq!(input.width(), q_width + k_width + kv_heads * v_dim, "width of joint rows");
-    assert_eq!(output.width(), q_width, "width of rotated queries");
+    assert_eq!(input.columns(), q_width + k_width + kv_heads * v_dim, "columns of the joint rows");
+    assert_eq!(output.columns(), q_width, "columns of the rotated queries");
     assert!(rotation.spec.rotated_dims() as usize <= k_dim, "more rotated elements than {k_dim}");
     target.check();
     isa.run(RotateQueries { rows: rows.clone(), rotation, k_dim, input, output });
@@ -91,7 +92,7 @@ impl Kernel for RotateQueries<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let width = self.output.width();
+        let width = self.output.columns();
         for row in self.rows {
             let output = self.output.row_mut(row, 0..width);
             output.copy_from_slice(&self.input.row(row)[..width]);
@@ -290,7 +291,8 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Two neighbouring positions share the words of a pair: both at once where both are ours, else halves of words.
+    /// Two neighbouring positions share the words of a pair: both at once where both are ours, else
+    /// halves of words.
     #[inline(always)]
     fn put_pairs(&self, rows: &[[u32; MOST_DIMS / 2]]) {
         let mut row = 0;
@@ -334,7 +336,8 @@ fn narrow_f16<S: Simd>(simd: S, from: &[f32], to: &mut [u16]) {
     }
 }
 
-/// f32 to pairs of bf16, to nearest even. Dims up to the next multiple of sixteen are overwritten too.
+/// f32 to pairs of bf16, to nearest even. Dims up to the next multiple of sixteen are overwritten
+/// too.
 #[inline(always)]
 fn narrow_bf16<S: Simd>(simd: S, from: &[f32; MOST_DIMS], to: &mut [u32; MOST_DIMS / 2], dim: usize) {
     let words = to.as_chunks_mut::<{ LANES / 2 }>().0;

@@ -1,4 +1,5 @@
-//! One file per operation: the algorithm over any instruction set, and how its work is split between workers.
+//! One file per operation: the algorithm over any instruction set, and how its work is split
+//! between workers.
 
 pub(crate) mod activate;
 pub(crate) mod attention;

@@ -1,8 +1,8 @@
 //! Normalisation of rows, or of the equal groups of a row, and its fusion with the residual sum.
 //!
-//! Sums run over sixteen lanes, element `i` of a group in lane `i % 16`, and are joined by the fixed tree. Root mean square:
-//! `x * (1 / sqrt(sum(x^2) / n + eps))` with a fused sum. Layer: the same on `x - sum(x) / n`. Then `* weight`, then `+ bias`, fused
-//! where there are both.
+//! Sums run over sixteen lanes, element `i` of a group in lane `i % 16`, and are joined by the
+//! fixed tree. Root mean square: `x * (1 / sqrt(sum(x^2) / n + eps))` with a fused sum. Layer: the
+//! same on `x - sum(x) / n`. Then `* weight`, then `+ bias`, fused where there are both.
 
 use std::ops::Range;
 
@@ -18,9 +18,9 @@ use crate::threads::Rows;
 pub(crate) struct Norm<'a> {
     /// Formula.
     pub(crate) spec: &'a NormSpec,
-    /// Factors.
+    /// The norm's weight.
     pub(crate) weight: Option<&'a [f32]>,
-    /// Summands.
+    /// The norm's bias.
     pub(crate) bias: Option<&'a [f32]>,
 }
 
@@ -30,7 +30,8 @@ pub(crate) fn norm(isa: Isa, rows: Range<usize>, norm: &Norm<'_>, input: &Rows<'
     isa.run(Run { rows, norm, sum: None, input, output });
 }
 
-/// sum = a + b, output = norm(sum), for the rows of a range. `sum` may be `a` or `b`; the output lies apart.
+/// sum = a + b, output = norm(sum), for the rows of a range. `sum` may be `a` or `b`; the output
+/// lies apart.
 pub(crate) fn add_norm(
     isa: Isa,
     rows: Range<usize>,
@@ -41,18 +42,22 @@ pub(crate) fn add_norm(
     output: &Rows<'_>,
 ) {
     norm.check(sum, output);
-    assert!(a.width() == sum.width() && b.width() == sum.width(), "operands of one width");
+    assert!(a.columns() == sum.columns() && b.columns() == sum.columns(), "operands of as many columns");
     isa.run(Run { rows, norm, sum: Some((a, b)), input: sum, output });
 }
 
 impl Norm<'_> {
     fn check(&self, input: &Rows<'_>, output: &Rows<'_>) {
         let groups = self.spec.groups as usize;
-        assert_eq!(input.width(), output.width(), "width of a norm");
-        assert!(groups > 0 && input.width().is_multiple_of(groups), "{groups} groups of {}", input.width());
-        let size = input.width() / groups;
+        assert_eq!(input.columns(), output.columns(), "columns of a norm");
+        assert!(
+            groups > 0 && input.columns().is_multiple_of(groups),
+            "{groups} groups of {}",
+            input.columns()
+        );
+        let size = input.columns() / groups;
         let fits = |values: Option<&[f32]>| {
-            values.is_none_or(|values| values.len() == size || values.len() == input.width())
+            values.is_none_or(|values| values.len() == size || values.len() == input.columns())
         };
         assert!(fits(self.weight) && fits(self.bias), "weights of a norm over {size}");
     }
@@ -72,12 +77,12 @@ impl Kernel for Run<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let size = self.input.width() / self.norm.spec.groups as usize;
+        let size = self.input.columns() / self.norm.spec.groups as usize;
         for row in self.rows.clone() {
             if let Some((a, b)) = self.sum {
                 add_row(simd, row, a, b, self.input);
             }
-            for start in (0..self.input.width()).step_by(size) {
+            for start in (0..self.input.columns()).step_by(size) {
                 norm_group(simd, self.norm, row, start..start + size, self.input, self.output);
             }
         }
@@ -86,7 +91,7 @@ impl Kernel for Run<'_> {
 
 #[inline(always)]
 fn add_row<S: Simd>(simd: S, row: usize, a: &Rows<'_>, b: &Rows<'_>, sum: &Rows<'_>) {
-    for columns in chunks(sum.width()) {
+    for columns in chunks(sum.columns()) {
         let left = load_padded(simd, &a.row(row)[columns.clone()]);
         let right = load_padded(simd, &b.row(row)[columns.clone()]);
         store_part(simd, simd.add(left, right), sum.row_mut(row, columns));

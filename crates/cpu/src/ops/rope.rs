@@ -1,7 +1,9 @@
-//! Rotary position embedding: a table of cosines and sines for the rows of a step, and the rotation of heads.
+//! Rotary position embedding: a table of cosines and sines for the rows of a step, and the rotation
+//! of heads.
 //!
-//! A pair (a, b) becomes `(fma(a, c, -(b * s)), fma(b, c, a * s))`, where c and s are the cosine and sine of
-//! `position * frequency` in f64, rounded once to f32 and then multiplied by the magnitude.
+//! A pair (a, b) becomes `(fma(a, c, -(b * s)), fma(b, c, a * s))`, where c and s are the cosine
+//! and sine of `position * frequency` in f64, rounded once to f32 and then multiplied by the
+//! magnitude.
 
 use std::ops::Range;
 
@@ -62,7 +64,7 @@ pub(crate) fn rope(
 ) {
     assert!(rotation.spec.rotated_dims() as usize <= head_dim, "more rotated elements than {head_dim}");
     assert!(
-        input.width() == heads * head_dim && output.width() == input.width(),
+        input.columns() == heads * head_dim && output.columns() == input.columns(),
         "{heads} heads of {head_dim}"
     );
     isa.run(RotateRows { rows, rotation, head_dim, input, output });
@@ -82,7 +84,7 @@ impl Kernel for RotateRows<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         for row in self.rows {
-            let output = self.output.row_mut(row, 0..self.output.width());
+            let output = self.output.row_mut(row, 0..self.output.columns());
             output.copy_from_slice(self.input.row(row));
             for head in output.chunks_exact_mut(self.head_dim) {
                 self.rotation.rotate(simd, row, head);
@@ -105,9 +107,9 @@ impl Rotation<'_> {
     }
 }
 
-/// The pairs of sixteen lanes turned.
+/// Sixteen pairs rotated.
 #[inline(always)]
-fn turn<S: Simd>(simd: S, a: S::F32, b: S::F32, cosine: S::F32, sine: S::F32) -> (S::F32, S::F32) {
+fn rotate_pairs<S: Simd>(simd: S, a: S::F32, b: S::F32, cosine: S::F32, sine: S::F32) -> (S::F32, S::F32) {
     let negative = simd.mul(simd.mul(b, sine), simd.splat(-1.0));
     (simd.fma(a, cosine, negative), simd.fma(b, cosine, simd.mul(a, sine)))
 }
@@ -119,7 +121,7 @@ fn rotate_halves<S: Simd>(simd: S, cosines: &[f32], sines: &[f32], rotated: &mut
         let (a, b) = (load_padded(simd, &first[part.clone()]), load_padded(simd, &second[part.clone()]));
         let (cosine, sine) =
             (load_padded(simd, &cosines[part.clone()]), load_padded(simd, &sines[part.clone()]));
-        let (a, b) = turn(simd, a, b, cosine, sine);
+        let (a, b) = rotate_pairs(simd, a, b, cosine, sine);
         store_part(simd, a, &mut first[part.clone()]);
         store_part(simd, b, &mut second[part]);
     }
@@ -134,7 +136,7 @@ fn rotate_adjacent<S: Simd>(simd: S, cosines: &[f32], sines: &[f32], rotated: &m
             [first[lane], second[lane]] = *pair;
         }
         let (cosine, sine) = (load_padded(simd, &cosines[part.clone()]), load_padded(simd, &sines[part]));
-        let (a, b) = turn(simd, simd.load(&first), simd.load(&second), cosine, sine);
+        let (a, b) = rotate_pairs(simd, simd.load(&first), simd.load(&second), cosine, sine);
         simd.store(a, &mut first);
         simd.store(b, &mut second);
         for (lane, pair) in pairs.iter_mut().enumerate() {

@@ -2,8 +2,8 @@
 
 use minfer_tensor::blocks::codebook;
 
-/// Up to sixteen integers that packed nibbles stand for, and how scales are to be read. It belongs to the type, so that types that
-/// differ in nothing else share their kernels.
+/// Up to sixteen integers that packed nibbles stand for, and how scales are to be read. It belongs
+/// to the type, so that types that differ in nothing else share their kernels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Codebook {
     /// The integers, moved up by 128 so that they are unsigned.
@@ -21,8 +21,9 @@ pub(super) enum RunScales {
     F16,
     /// A bf16 for each row.
     BF16,
-    /// For each half of the run, one after the other, a byte for each row: floating-point numbers with 4 bits of exponent and 3 of
-    /// fraction, as [`Simd::load_e4m3`](crate::arch::Simd::load_e4m3) reads them.
+    /// For each half of the run, one after the other, a byte for each row: floating-point numbers
+    /// with 4 bits of exponent and 3 of fraction, as
+    /// [`Simd::load_e4m3`](crate::arch::Simd::load_e4m3) reads them.
     HalvesE4M3,
 }
 

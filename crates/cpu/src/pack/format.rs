@@ -9,21 +9,22 @@ use crate::quantise::BLOCK;
 /// Vectors of bytes that hold 32 columns of 16 rows, four columns each.
 pub(crate) const STEPS: usize = 8;
 
-/// Numbers of a run of 32 columns, one lane for each row: the scale, then what the type adds to it (a minimum, or the
-/// scales of two halves). Unused ones are zero.
+/// Numbers of a run of 32 columns, one lane for each row: the scale, then what the type adds to it
+/// (a minimum, or the scales of two halves). Unused ones are zero.
 pub(crate) type Terms<S> = [<S as Simd>::F32; 3];
 
 /// How one quantised type lies in a panel of 16 rows.
 ///
-/// A block is as many columns as a block of the file, taken from 16 rows; it splits into [`RUNS`](Format::RUNS) runs of 32
-/// columns. Weights of a run come as eight vectors, of which vector `i` holds columns `4 i .. 4 i + 4` of row `l` in lane `l`,
-/// as unsigned bytes.
+/// A block is as many columns as a block of the file, taken from 16 rows; it splits into
+/// [`RUNS`](Format::RUNS) runs of 32 columns. Weights of a run come as eight vectors, of which
+/// vector `i` holds columns `4 i .. 4 i + 4` of row `l` in lane `l`, as unsigned bytes.
 pub(crate) trait Format: 'static {
     /// A block of the file.
     type File: FromBytes + Immutable + KnownLayout + Unaligned;
     /// The same columns of 16 rows, packed.
     type Block: FromBytes + IntoBytes + Immutable + KnownLayout;
-    /// The format whose kernels run this one: itself, or one whose runs lie in memory as this one's do.
+    /// The format whose kernels run this one: itself, or one whose runs lie in memory as this one's
+    /// do.
     type Kernels: Format;
     /// Runs of 32 columns in a block.
     const RUNS: usize;
@@ -40,7 +41,8 @@ pub(crate) trait Format: 'static {
     fn weights<S: Simd>(simd: S, codebook: &Codebook, block: &Self::Block, run: usize) -> [S::U8; STEPS];
     /// The terms of a run.
     fn terms<S: Simd>(simd: S, codebook: &Codebook, block: &Self::Block, run: usize) -> Terms<S>;
-    /// The value of a weight in column `column` of its run: the type's formula, rounded as its decoder rounds.
+    /// The value of a weight in column `column` of its run: the type's formula, rounded as its
+    /// decoder rounds.
     fn value(terms: [f32; 3], column: usize, weight: u8) -> f32;
 }
 
@@ -86,8 +88,8 @@ impl Run {
     }
 }
 
-/// Two vectors of nibbles for every four steps: byte `b` of vector `i` holds the weight of byte `b` in step `i` (low nibble) and
-/// in step `i + 4` (high nibble).
+/// Two vectors of nibbles for every four steps: byte `b` of vector `i` holds the weight of byte `b`
+/// in step `i` (low nibble) and in step `i + 4` (high nibble).
 pub(super) type Nibbles = [[u8; 4 * LANES]; STEPS / 2];
 
 /// The eight vectors of packed nibbles.
@@ -108,8 +110,8 @@ pub(super) fn put_word(vector: &mut [u8; 4 * LANES], lane: usize, word: u32) {
     vector.as_chunks_mut::<4>().0[lane] = word.to_le_bytes();
 }
 
-/// Stores the 16 nibble bytes of a 32-column run of the file, whose low nibbles are columns 0..16 and whose high nibbles are
-/// columns 16..32: four bytes together are just what a lane holds.
+/// Stores the 16 nibble bytes of a 32-column run of the file, whose low nibbles are columns 0..16
+/// and whose high nibbles are columns 16..32: four bytes together are just what a lane holds.
 #[inline(always)]
 pub(super) fn put_nibbles(packed: &mut Nibbles, lane: usize, bytes: &[u8; BLOCK / 2]) {
     for (vector, four) in packed.iter_mut().zip(bytes.as_chunks::<4>().0) {
@@ -117,7 +119,8 @@ pub(super) fn put_nibbles(packed: &mut Nibbles, lane: usize, bytes: &[u8; BLOCK 
     }
 }
 
-/// Stores the nibbles of a run whose columns are the low (`shift` 0) or high (`shift` 4) nibbles of 32 bytes.
+/// Stores the nibbles of a run whose columns are the low (`shift` 0) or high (`shift` 4) nibbles of
+/// 32 bytes.
 #[inline(always)]
 pub(super) fn put_one_nibble(packed: &mut Nibbles, lane: usize, bytes: &[u8; BLOCK], shift: u32) {
     let words = bytes.as_chunks::<4>().0;

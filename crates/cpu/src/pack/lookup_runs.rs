@@ -1,4 +1,5 @@
-//! IQ4_NL, MXFP4 and NVFP4 in panels: nibbles, which are indices into the type's codebook, then 32 bytes of scales.
+//! IQ4_NL, MXFP4 and NVFP4 in panels: nibbles, which are indices into the type's codebook, then 32
+//! bytes of scales.
 //!
 //! All take 4.5 bits a weight. The nibbles are looked up with a shuffle of bytes, in registers.
 
@@ -124,7 +125,8 @@ impl Source<1> for Microscaled {
     #[inline(always)]
     fn put(row: &Self::File, lane: usize, [run]: &mut [Run; 1]) {
         put_nibbles(&mut run.quants, lane, bytes_at(row, mxfp4::QUANTS_AT));
-        // A power of two is exact in the upper half of an f32, also the two below the normal numbers.
+        // A power of two is exact in the upper half of an f32, also the two below the normal
+        // numbers.
         run.scales[lane] = (mxfp4::scale(row[mxfp4::EXPONENT_AT]).to_bits() >> 16) as u16;
     }
 }

@@ -1,9 +1,10 @@
-//! IQ4_XS and the types with grids in panels: eight runs of nibbles, which are indices into the type's codebook, with two sub-scales,
-//! then 16 scales.
+//! IQ4_XS and the types with grids in panels: eight runs of nibbles, which are indices into the
+//! type's codebook, with two sub-scales, then 16 scales.
 //!
-//! All take 4.5625 bits a weight, also those whose file has less than two. A grid's rows would have to be gathered from a table for
-//! every use, eight columns of one row at a time, while a lane needs four columns of each of 16 rows; a nibble that names one of the
-//! few integers that a grid is made of is looked up for 64 weights by one shuffle of bytes. Nothing is rounded on the way.
+//! All take 4.5625 bits a weight, also those whose file has less than two. A grid's rows would have
+//! to be gathered from a table for every use, eight columns of one row at a time, while a lane
+//! needs four columns of each of 16 rows; a nibble that names one of the few integers that a grid
+//! is made of is looked up for 64 weights by one shuffle of bytes. Nothing is rounded on the way.
 
 use std::marker::PhantomData;
 

@@ -1,8 +1,11 @@
-//! Weights in panels of 16 output rows: one layout for every instruction set, in the file's bits per weight or, for
+//! Weights in panels: one layout for every instruction set, in the file's bits per weight or, for
 //! types that are read through a codebook, in four and a half.
 //!
-//! A panel is the rows `16 p .. 16 p + 16` of a matrix, one lane for each row, block after block of columns. Panels are as
-//! long as their columns, so kernels walk memory from end to end. A last panel with fewer rows is filled with zeros.
+//! A *panel* is 16 rows of a weight matrix, interleaved: panel `p` has the rows `16 p .. 16 p +
+//! 16`, one lane for each row, block after block of columns. One load then has the same few columns
+//! of all 16 rows, and a lane adds up the output of its row. A *run* is 32 columns of a panel.
+//! Panels follow each other, so kernels read memory from end to end. A last panel with fewer rows
+//! is filled with zeros.
 
 mod codebook;
 mod format;
@@ -45,8 +48,9 @@ pub(crate) use q8_0::Q8_0;
 pub(crate) use q8_k::Q8_K;
 pub(crate) use ternary::{TQ1_0, TQ2_0};
 
-/// Evaluates an expression with the format of an element type: `$format` names a [`Format`] in the first expression, `$plain` a
-/// [`Plain`] type in the second. A type that cannot be packed gives the third.
+/// Evaluates an expression with the format of an element type: `$format` names a [`Format`] in the
+/// first expression, `$plain` a [`Plain`] type in the second. A type that cannot be packed gives
+/// the third.
 macro_rules! with_format {
     ($dtype:expr, $format:ident => $quantised:expr, $plain:ident => $other:expr, _ => $none:expr) => {{
         use minfer_tensor::DType;

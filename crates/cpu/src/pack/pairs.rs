@@ -4,8 +4,8 @@ use super::format::{STEPS, put_word};
 use crate::arch::{LANES, Simd};
 use crate::quantise::BLOCK;
 
-/// Two bits of every weight of a run: byte `b` of vector `v` holds those of byte `b` in steps `4 v .. 4 v + 4`, from its low end
-/// on.
+/// Two bits of every weight of a run: byte `b` of vector `v` holds those of byte `b` in steps `4 v
+/// .. 4 v + 4`, from its low end on.
 pub(super) type Pairs = [[u8; 4 * LANES]; STEPS / 4];
 
 /// Stores two bits, from bit `shift` on, of every one of a row's 32 bytes.
@@ -20,7 +20,8 @@ pub(super) fn put_pairs(pairs: &mut Pairs, lane: usize, bytes: &[u8; BLOCK], shi
     }
 }
 
-/// Stores run `run` of a row's 256 columns, of which each half is four quarters of 32 in the bits of 32 bytes.
+/// Stores run `run` of a row's 256 columns, of which each half is four quarters of 32 in the bits
+/// of 32 bytes.
 #[inline(always)]
 pub(super) fn put_pairs_of_run(pairs: &mut Pairs, lane: usize, bytes: &[u8; 64], run: usize) {
     put_pairs(pairs, lane, &bytes.as_chunks().0[run / 4], 2 * (run % 4) as u32);

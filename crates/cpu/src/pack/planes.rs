@@ -9,7 +9,8 @@ use crate::quantise::BLOCK;
 /// Plane `i` belongs to vector `i` of the weights: its bit `b` belongs to byte `b`.
 pub(super) type Planes = [u64; STEPS];
 
-/// Packs a bit of each weight of 16 rows, of which bit `c` belongs to column `c`: nibble `i` of row `l` becomes nibble `l` of plane `i`.
+/// Packs a bit of each weight of 16 rows, of which bit `c` belongs to column `c`: nibble `i` of row
+/// `l` becomes nibble `l` of plane `i`.
 #[inline(always)]
 pub(super) fn planes(rows: [u32; LANES]) -> Planes {
     let mut planes = [0; STEPS];
@@ -26,7 +27,8 @@ pub(super) fn planes(rows: [u32; LANES]) -> Planes {
 pub(super) fn bits_of_runs(bytes: &[u8; BLOCK]) -> [u32; 8] {
     let mut runs = [0; 8];
     for (group, eight) in bytes.as_chunks::<8>().0.iter().enumerate() {
-        // Of a byte's bits `r`, a product gathers those of eight bytes in its top byte, the first one lowest.
+        // Of a byte's bits `r`, a product gathers those of eight bytes in its top byte, the first
+        // one lowest.
         let word = u64::from_le_bytes(*eight);
         for (run, bits) in runs.iter_mut().enumerate() {
             let ones = word >> run & 0x0101_0101_0101_0101;
@@ -48,7 +50,8 @@ pub(super) struct FiveBits {
 }
 
 impl FiveBits {
-    /// Stores the same run of 16 rows, each from 32 fifth bits and 16 bytes of low bits as [`put_nibbles`] takes them.
+    /// Stores the same run of 16 rows, each from 32 fifth bits and 16 bytes of low bits as
+    /// [`put_nibbles`] takes them.
     #[inline(always)]
     pub(super) fn put(&mut self, fifths: [&[u8; 4]; LANES], low: [&[u8; BLOCK / 2]; LANES]) {
         self.fifths = planes(fifths.map(|bits| u32::from_le_bytes(*bits)));

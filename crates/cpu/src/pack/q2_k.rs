@@ -1,5 +1,5 @@
-//! Q2_K in panels: eight runs of two-bit weights with the sub-scales and sub-minimums of their halves, then 16 scales of
-//! each kind.
+//! Q2_K in panels: eight runs of two-bit weights with the sub-scales and sub-minimums of their
+//! halves, then 16 scales of each kind.
 
 use minfer_tensor::blocks::q2_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -25,7 +25,8 @@ pub(crate) struct Block {
     minimums: [u16; LANES],
 }
 
-/// Sub-scales are the low nibbles, sub-minimums the high nibbles of `subs`, for the low and the high half.
+/// Sub-scales are the low nibbles, sub-minimums the high nibbles of `subs`, for the low and the
+/// high half.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Run {

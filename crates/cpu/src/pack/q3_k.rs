@@ -1,4 +1,5 @@
-//! Q3_K in panels: eight runs of two-bit weights and planes of third bits, the sub-scales in six bits, then 16 scales.
+//! Q3_K in panels: eight runs of two-bit weights and planes of third bits, the sub-scales in six
+//! bits, then 16 scales.
 
 use minfer_tensor::blocks::q3_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -18,8 +19,8 @@ const RUNS: usize = q3_k::LEN / BLOCK;
 
 /// 256 columns of 16 rows.
 ///
-/// Of the sub-scales of run `r`, the low four bits are in `low[r]` (low half of the columns in the low nibble), the top two in
-/// nibble `r % 2` of `top[r / 2]`.
+/// Of the sub-scales of run `r`, the low four bits are in `low[r]` (low half of the columns in the
+/// low nibble), the top two in nibble `r % 2` of `top[r / 2]`.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Block {
@@ -100,8 +101,8 @@ impl Format for Q3_K {
 
 /// The sixteen 6-bit scales as the block holds them.
 ///
-/// In the file nibble `s / 8` of byte `s % 8` holds the low bits of scale `s`, bits `2 (s / 4)` and one more of byte `8 + s % 4`
-/// its top two.
+/// In the file nibble `s / 8` of byte `s % 8` holds the low bits of scale `s`, bits `2 (s / 4)` and
+/// one more of byte `8 + s % 4` its top two.
 #[inline(always)]
 fn sub_scales(packed: &[u8; 12]) -> ([u8; RUNS], [u8; RUNS / 2]) {
     let low = |s: usize| packed[s % 8] >> (4 * (s / 8)) & 15;

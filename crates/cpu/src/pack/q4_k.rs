@@ -1,4 +1,5 @@
-//! Q4_K in panels: eight runs of nibbles with their sub-scales and sub-minimums as bytes, then 16 scales of each kind.
+//! Q4_K in panels: eight runs of nibbles with their sub-scales and sub-minimums as bytes, then 16
+//! scales of each kind.
 
 use minfer_tensor::blocks::q4_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -42,7 +43,8 @@ impl Format for Q4_K {
             let quants: &[u8; q4_k::LEN / 2] = bytes_at(row, q4_k::QUANTS_AT);
             let (scales, minimums) = sub_scales(bytes_at(row, q4_k::SUB_SCALES_AT));
             for (index, run) in block.runs.iter_mut().enumerate() {
-                // Two runs share 32 bytes: the first takes the low nibbles, the second the high ones.
+                // Two runs share 32 bytes: the first takes the low nibbles, the second the high
+                // ones.
                 let bytes = &quants.as_chunks::<BLOCK>().0[index / 2];
                 put_one_nibble(&mut run.quants, lane, bytes, if index % 2 == 0 { 0 } else { 4 });
                 run.scales[lane] = scales[index];
@@ -69,7 +71,8 @@ impl Format for Q4_K {
     }
 }
 
-/// Scale and minimum of a run, out of f16 numbers and the bytes that they scale. Products of 11 and 6 bits are exact.
+/// Scale and minimum of a run, out of f16 numbers and the bytes that they scale. Products of 11 and
+/// 6 bits are exact.
 #[inline(always)]
 pub(super) fn scaled<S: Simd>(simd: S, numbers: [&[u16; LANES]; 2], bytes: [&[u8; LANES]; 2]) -> Terms<S> {
     let scale = simd.mul(simd.load_f16(numbers[0]), simd.load_u8(bytes[0]));

@@ -46,7 +46,8 @@ impl Format for Q5_K {
             let (scales, minimums) = sub_scales(bytes_at(row, q5_k::SUB_SCALES_AT));
             let bits = bits_of_runs(bytes_at(row, q5_k::HIGH_AT));
             for (index, run) in block.runs.iter_mut().enumerate() {
-                // Two runs share 32 bytes: the first takes the low nibbles, the second the high ones.
+                // Two runs share 32 bytes: the first takes the low nibbles, the second the high
+                // ones.
                 let bytes = &quants.as_chunks::<BLOCK>().0[index / 2];
                 put_one_nibble(&mut run.quants.low, lane, bytes, if index % 2 == 0 { 0 } else { 4 });
                 fifths[index][lane] = bits[index];

@@ -1,5 +1,5 @@
-//! TQ2_0 and TQ1_0 in panels: eight runs of two-bit weights, then 16 scales. TQ1_0's 1.69 bits become 2.06, since digits to
-//! base 3 cost more to take apart than the bandwidth they save.
+//! TQ2_0 and TQ1_0 in panels: eight runs of two-bit weights, then 16 scales. TQ1_0's 1.69 bits
+//! become 2.06, since digits to base 3 cost more to take apart than the bandwidth they save.
 
 use minfer_tensor::blocks::{tq1_0, tq2_0};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,4 +1,5 @@
-//! A barrier between steps: spins briefly, then sleeps, so that an oversubscribed machine does not crawl.
+//! A barrier between steps: spins briefly, then sleeps, so that an oversubscribed machine does not
+//! crawl.
 
 use std::sync::PoisonError;
 
@@ -74,8 +75,9 @@ impl Barrier {
             spin_loop();
         }
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        // The sleeper counts itself, then looks whether the barrier is open; the opener opens it, then
-        // looks for sleepers. The two fences order each pair, so at least one sees the other's write.
+        // The sleeper counts itself, then looks whether the barrier is open; the opener opens it,
+        // then looks for sleepers. The two fences order each pair, so at least one sees the other's
+        // write.
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         while !self.is_open(generation) {

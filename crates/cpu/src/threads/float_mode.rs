@@ -1,9 +1,9 @@
 //! The processor's floating-point mode while kernels run.
 //!
-//! A host program may have set flush-to-zero, denormals-are-zero or another rounding (audio software
-//! does, and so does code that is linked with `-ffast-math`). New threads inherit that mode. Kernels
-//! give the same bits on every machine only in the default mode, so each worker sets it for the length
-//! of a job.
+//! A host program may have set flush-to-zero, denormals-are-zero or another rounding (audio
+//! software does, and so does code that is linked with `-ffast-math`). New threads inherit that
+//! mode. Kernels give the same bits on every machine only in the default mode, so each worker sets
+//! it for the length of a job.
 
 use std::marker::PhantomData;
 
@@ -90,7 +90,8 @@ mod register {
     // Not inlined, so that no arithmetic of the caller moves across it.
     #[inline(never)]
     pub(super) fn write(value: Control) {
-        // SAFETY: `value` is what `read` gave or the default mode, which is the one that Rust expects.
+        // SAFETY: `value` is what `read` gave or the default mode, which is the one that Rust
+        // expects.
         unsafe { std::arch::asm!("msr fpcr, {}", in(reg) value, options(nostack, preserves_flags)) };
     }
 }

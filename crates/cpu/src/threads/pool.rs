@@ -13,8 +13,8 @@ use super::{Barrier, Worker};
 
 /// The threads that compute. Engines of one machine share a pool; their jobs run one after another.
 ///
-/// A job that runs another job on the same pool, or a child process made by `fork`, has no helpers to
-/// wait for: there the job runs on the calling thread alone, with the same results.
+/// A job that runs another job on the same pool, or a child process made by `fork`, has no helpers
+/// to wait for: there the job runs on the calling thread alone, with the same results.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
@@ -30,7 +30,8 @@ pub struct Pool {
 #[derive(Clone, Copy)]
 struct Job(*const (dyn Fn(Worker) + Sync));
 
-// SAFETY: the closure is `Sync`, and `Pool::run` does not return before every helper is done with it.
+// SAFETY: the closure is `Sync`, and `Pool::run` does not return before every helper is done with
+// it.
 unsafe impl Send for Job {}
 
 struct State {
@@ -107,7 +108,7 @@ impl Pool {
             let _mode = DefaultFloatMode::set();
             return job(Worker { index: 0, count: 1 }, &Barrier::new(1));
         }
-        let _turn = lock(&self.turn);
+        let turn = lock(&self.turn);
         *lock(&self.caller) = Some(current().id());
         let barrier = &self.shared.barrier;
         let guarded = |worker: Worker| {
@@ -124,12 +125,13 @@ impl Pool {
         let panic = lock(&self.shared.panic).take();
         if let Some(payload) = panic {
             barrier.reset();
+            drop(turn);
             resume_unwind(payload);
         }
     }
 
-    /// Whether this thread is in a job of this pool already, or in a child process: `fork` copies the
-    /// calling thread alone, and locks as the other threads left them.
+    /// Whether this thread is in a job of this pool already, or in a child process: `fork` copies
+    /// the calling thread alone, and locks as the other threads left them.
     fn has_no_helpers_here(&self) -> bool {
         if self.process != std::process::id() {
             return true;
@@ -157,8 +159,8 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// Keeps what the first worker panicked with. That of another one is dropped here, where a drop that
-    /// panics too cannot end the worker before it has reported back.
+    /// Keeps what the first worker panicked with. That of another one is dropped here, where a drop
+    /// that panics too cannot end the worker before it has reported back.
     fn keep_first(&self, payload: Box<dyn Any + Send>) {
         let mut first = lock(&self.panic);
         if first.is_none() {
@@ -175,7 +177,8 @@ impl Shared {
         if self.workers == 1 {
             return;
         }
-        // SAFETY: only the lifetime is erased; `Pool::run` waits for every helper before the closure goes away.
+        // SAFETY: only the lifetime is erased; `Pool::run` waits for every helper before the
+        // closure goes away.
         let job: &'static (dyn Fn(Worker) + Sync) = unsafe { std::mem::transmute(job) };
         let mut state = lock(&self.state);
         state.job = Some(Job(job));

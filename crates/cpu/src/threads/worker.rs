@@ -19,8 +19,8 @@ impl Worker {
     }
 }
 
-/// Chunks of an index space, claimed one by one, so that a worker that was held up does not hold up the others. Who computes
-/// a chunk never changes its result.
+/// Chunks of an index space, claimed one by one, so that a worker that was held up does not hold up
+/// the others. Who computes a chunk never changes its result.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkCounter(AtomicUsize);
 

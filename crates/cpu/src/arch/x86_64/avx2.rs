@@ -7,8 +7,9 @@ use crate::arch::{Kernel, LANES, Simd};
 
 features!(features: Avx2, ["avx2", "fma", "f16c", "bmi1", "bmi2", "popcnt"]);
 
-/// Proof of the features above. SAFETY of every block below: a value is only made by [`Avx2::detect`]
-/// after the processor reported them, and loads and stores stay inside array references of sixteen lanes.
+/// Proof of the features above. SAFETY of every block below: a value is only made by
+/// [`Avx2::detect`] after the processor reported them, and loads and stores stay inside array
+/// references of sixteen lanes.
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2(());
 
@@ -61,7 +62,8 @@ impl Avx2 {
         }
     }
 
-    /// Sums of products of four neighbouring bytes, unsigned times signed; no pair of products may leave 16 bits.
+    /// Sums of products of four neighbouring bytes, unsigned times signed; no pair of products may
+    /// leave 16 bits.
     #[inline(always)]
     fn dot4_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
         unsafe {
@@ -70,7 +72,8 @@ impl Avx2 {
         }
     }
 
-    /// As `dot4_half` for any bytes: even and odd bytes are widened to 16 bits before they are multiplied.
+    /// As `dot4_half` for any bytes: even and odd bytes are widened to 16 bits before they are
+    /// multiplied.
     #[inline(always)]
     fn dot4_wide_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
         unsafe {
@@ -106,7 +109,8 @@ impl Simd for Avx2 {
     type F32 = Pair<__m256>;
     type I32 = Pair<__m256i>;
     type U8 = Pair<__m256i>;
-    const REGISTERS: usize = 8;
+    const WIDE: bool = false;
+    const SCALAR: bool = false;
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {
@@ -442,7 +446,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn store_i8(self, value: Self::I32, to: &mut [i8; LANES]) {
         unsafe {
-            // Packing stays inside each half of the register; the permutation puts the quarters in order.
+            // Packing stays inside each half of the register; the permutation puts the quarters in
+            // order.
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(value.0, value.1));
             let bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256::<1>(words));
             _mm_storeu_si128(to.as_mut_ptr().cast(), bytes);

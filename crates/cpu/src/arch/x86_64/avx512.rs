@@ -14,9 +14,9 @@ features!(pair_features: Avx512Pairs, [
     "bmi2", "popcnt",
 ]);
 
-/// Proof of the first list of features above, and with `PAIRS` of the second one. SAFETY of every block
-/// below: a value is only made by `detect` after the processor reported them, and loads and stores go
-/// through array references of the vector's size.
+/// Proof of the first list of features above, and with `PAIRS` of the second one. SAFETY of every
+/// block below: a value is only made by `detect` after the processor reported them, and loads and
+/// stores go through array references of the vector's size.
 #[derive(Clone, Copy)]
 pub(crate) struct Lanes512<const PAIRS: bool>(());
 
@@ -75,7 +75,8 @@ impl<const PAIRS: bool> Simd for Lanes512<PAIRS> {
     type F32 = __m512;
     type I32 = __m512i;
     type U8 = __m512i;
-    const REGISTERS: usize = 32;
+    const WIDE: bool = true;
+    const SCALAR: bool = false;
 
     #[inline(always)]
     fn outlined<K: Kernel>(self, kernel: K) -> K::Output {

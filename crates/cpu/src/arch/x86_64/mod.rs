@@ -1,7 +1,7 @@
 //! x86-64 lanes.
 
-/// A module with the entry points of one set of features. What is enabled is what is detected: there is
-/// one list of both.
+/// A module with the entry points of one set of features. What is enabled is what is detected:
+/// there is one list of both.
 macro_rules! features {
     ($module:ident: $simd:ty, [$($feature:tt),+ $(,)?]) => {
         mod $module {

@@ -119,7 +119,8 @@ impl<'a> HeadCells<'a> {
         })
     }
 
-    /// The block in which all of the tile lies as if its rows were neighbours, and the offset of its start.
+    /// The block in which all of the tile lies as if its rows were neighbours, and the offset of
+    /// its start.
     #[inline(always)]
     pub(super) fn one_block(&self, start: usize, seen: &Range<usize>) -> Option<(usize, usize)> {
         let piece = self.piece(start, seen.clone());
@@ -128,8 +129,8 @@ impl<'a> HeadCells<'a> {
         fits.then_some((piece.block, offset))
     }
 
-    /// One side of the tile after the one that starts at a position, in a number of steps; nothing where a tile of the head
-    /// is no run of memory.
+    /// One side of the tile after the one that starts at a position, in a number of steps; nothing
+    /// where a tile of the head is no run of memory.
     #[inline(always)]
     pub(super) fn ahead(&self, start: usize, side: &Side, steps: usize) -> Ahead {
         let next = start / TILE + 1;
@@ -140,7 +141,8 @@ impl<'a> HeadCells<'a> {
         }
         let base = (blocks[next] as usize * self.block_bytes + side.start) / 4;
         let words = side.strides.head / 4;
-        // A table may have more entries than the sequence needs, and the batch's check reads only those.
+        // A table may have more entries than the sequence needs, and the batch's check reads only
+        // those.
         if base + words > self.cells.pairs.len() {
             return Ahead::NONE;
         }

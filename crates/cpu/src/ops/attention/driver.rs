@@ -29,8 +29,8 @@ pub(super) struct RunFold<'a, 'b> {
     pub(super) scratch: &'b mut AttentionScratch,
 }
 
-/// A block's queries and what they see. Virtual row `r` is query row `r / heads` with head `r % heads`, so that what is seen
-/// starts and ends no earlier from row to row.
+/// A block's queries and what they see. Virtual row `r` is query row `r / heads` with head `r %
+/// heads`, so that what is seen starts and ends no earlier from row to row.
 #[derive(Clone, Copy)]
 struct Queries<'a, 'b> {
     args: &'b AttentionArgs<'a>,
@@ -139,18 +139,20 @@ impl Kernel for RunFold<'_, '_> {
     }
 }
 
-/// Copies the block's queries, turned on by a rope offset where K is rotated, rounded where K is bf16.
+/// Copies the block's queries, rotated by a rope offset where K is rotated, rounded where K is
+/// bf16.
 #[inline(always)]
 fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, rope_offset: u32, to: &mut QueryRows) {
     let k_dim = queries.args.spec.k_dim as usize;
     to.rope_offset = rope_offset;
-    let turns = queries.args.turns.filter(|_| rope_offset > 0).map(|turns| (turns, turns.row(rope_offset)));
+    let k_shift =
+        queries.args.k_shift.filter(|_| rope_offset > 0).map(|k_shift| (k_shift, k_shift.row(rope_offset)));
     let rows = to.floats.get_mut().as_chunks_mut::<QUERY>().0;
     for (row, to) in rows[..queries.count()].iter_mut().enumerate() {
         let (batch_row, head) = queries.place(row);
         to[..k_dim].copy_from_slice(&queries.args.q.row(batch_row)[head * k_dim..(head + 1) * k_dim]);
-        if let Some((turns, angles)) = turns {
-            turns.rotation.rotate(simd, angles, &mut to[..k_dim]);
+        if let Some((k_shift, angles)) = k_shift {
+            k_shift.rotation.rotate(simd, angles, &mut to[..k_dim]);
         }
     }
     if let Some(quants) = Quants::of(queries.args.group.k_format) {
@@ -317,8 +319,9 @@ fn add_values<S: Simd>(
     }
 }
 
-/// Runs of positions for some rows of a register tile, in an order that takes each row through its positions in order: what a
-/// row sees before the common part, the common part for all rows at once, what a row sees after it.
+/// Runs of positions for some rows of a register tile, in an order that takes each row through its
+/// positions in order: what a row sees before the common part, the common part for all rows at
+/// once, what a row sees after it.
 struct Runs<'a> {
     seen: &'a [Seen],
     common: Range<usize>,
@@ -371,8 +374,8 @@ impl Iterator for Runs<'_> {
     }
 }
 
-/// Pair dots over a run of positions. A pair of which the run has one half only counts the other half as zero, in V too: its
-/// cell may hold anything.
+/// Pair dots over a run of positions. A pair of which the run has one half only counts the other
+/// half as zero, in V too: its cell may hold anything.
 #[inline(always)]
 fn add_pairs<S: Simd>(
     simd: S,

@@ -2,26 +2,30 @@
 //!
 //! The arithmetic of one query head, the same whatever else is computed beside it:
 //!
-//! - Positions are taken in tiles of [`TILE`] and spans of [`SPAN`], both aligned to the position in the sequence.
-//! - A score is a sum over dims in order, one lane per position, fused, from +0; times `scale`; then `cap * tanh(score / cap)`
-//!   where there is a cap.
-//! - A tile yields `m = max`, `p = exp(score - m)`, `l = sum p` and `acc`. For the sum, position `i` is in lane `i % 16`; a lane is
-//!   `(p0 + p1) + (p2 + p3)`, and the lanes are joined by the fixed tree. `acc` is a sum over the visible positions in order, one
-//!   lane per dim, fused, from +0. Hidden positions have no part in it: what lies in their cells is never multiplied.
-//! - Tiles are folded in order into their span, and spans in order into the result, by one function ([`state`]) that starts
-//!   from the empty state. A tile or span without a visible position is skipped. A sink is folded last. The result is `acc / l`.
-//! - K rows that a removal has moved were rotated at their position plus a rope offset. For them the query is turned on by the angles
-//!   of that offset, in f32 as rotation does it, from the query that came.
-//! - bf16 rows: queries and `p` are rounded to bf16 and both products are pair dots. `l` sums the rounded `p`. The hidden half of a
-//!   pair counts as two zeros.
-//! - Quantised K: queries are quantised too, a score is a sum over blocks of 32 dims ([`quantised`]). Quantised V: a value is
-//!   `scale * quant`, exact in f32, and taken as one.
+//! - Positions are taken in tiles of [`TILE`] and spans of [`SPAN`], both aligned to the position
+//!   in the sequence.
+//! - A score is a sum over dims in order, one lane per position, fused, from +0; times `scale`;
+//!   then `cap * tanh(score / cap)` where there is a cap.
+//! - A tile yields `m = max`, `p = exp(score - m)`, `l = sum p` and `acc`. For the sum, position
+//!   `i` is in lane `i % 16`; a lane is `(p0 + p1) + (p2 + p3)`, and the lanes are joined by the
+//!   fixed tree. `acc` is a sum over the visible positions in order, one lane per dim, fused, from
+//!   +0. Hidden positions have no part in it: what lies in their cells is never multiplied.
+//! - Tiles are folded in order into their span, and spans in order into the result, by one function
+//!   ([`state`]) that starts from the empty state. A tile or span without a visible position is
+//!   skipped. A sink is folded last. The result is `acc / l`.
+//! - K rows that a removal has moved were rotated at their position plus a rope offset. For them
+//!   the query is rotated by that offset too, in f32 as rotation does it, from the query that came.
+//! - bf16 rows: queries and `p` are rounded to bf16 and both products are pair dots. `l` sums the
+//!   rounded `p`. The hidden half of a pair counts as two zeros.
+//! - Quantised K: queries are quantised too, a score is a sum over blocks of 32 dims
+//!   ([`quantised`]). Quantised V: a value is `scale * quant`, exact in f32, and taken as one.
 //!
-//! Work is claimed in items of an [`AttentionPlan`]. [`run`] computes items; where the plan splits a sequence by span, [`finish`]
-//! folds the parts after a barrier.
+//! Work is claimed in items of an [`AttentionPlan`]. [`run`] computes items; where the plan splits
+//! a sequence by span, [`finish`] folds the parts after a barrier.
 
 mod cells;
 mod driver;
+mod k_shift;
 mod plan;
 mod products;
 mod quantised;
@@ -31,7 +35,6 @@ mod state;
 #[cfg(test)]
 pub(super) mod tests;
 mod tiles;
-mod turns;
 
 use std::ops::Range;
 
@@ -41,9 +44,9 @@ use crate::arch::Isa;
 use crate::arena::KvCells;
 use crate::threads::{ChunkCounter, Rows, SharedSlice};
 
+pub(crate) use k_shift::{KShift, KShiftAngles};
 pub(crate) use plan::{AttentionPlan, PlanShape};
 pub(crate) use scratch::AttentionScratch;
-pub(crate) use turns::{OffsetAngles, Turns};
 
 /// Positions of a tile.
 pub(crate) const TILE: usize = 64;
@@ -69,8 +72,8 @@ pub(crate) struct AttentionArgs<'a> {
     pub(crate) q: Rows<'a>,
     /// [tokens, heads * v_dim].
     pub(crate) out: Rows<'a>,
-    /// How queries are turned on, where K is rotated.
-    pub(crate) turns: Option<Turns<'a>>,
+    /// The context shift, where K is rotated.
+    pub(crate) k_shift: Option<KShift<'a>>,
     /// [heads], where the operation has sinks.
     pub(crate) sinks: Option<&'a [f32]>,
     /// Made for this batch and shape.
@@ -79,7 +82,8 @@ pub(crate) struct AttentionArgs<'a> {
     pub(crate) partials: SharedSlice<'a, f32>,
 }
 
-/// Computes items until all are claimed. `counter` starts at zero and is shared by the workers of this call.
+/// Computes items until all are claimed. `counter` starts at zero and is shared by the workers of
+/// this call.
 pub(crate) fn run(
     isa: Isa,
     counter: &ChunkCounter,
@@ -93,8 +97,8 @@ pub(crate) fn run(
     }
 }
 
-/// Folds what [`run`] left in `partials`; nothing to do where the plan has no folds. A barrier lies between the two, and
-/// `counter` is another one at zero.
+/// Folds what [`run`] left in `partials`; nothing to do where the plan has no folds. A barrier lies
+/// between the two, and `counter` is another one at zero.
 pub(crate) fn finish(
     isa: Isa,
     counter: &ChunkCounter,

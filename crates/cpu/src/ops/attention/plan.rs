@@ -60,7 +60,8 @@ pub(super) struct Item {
     pub(super) block: Block,
     /// Spans of the sequence.
     pub(super) spans: Range<usize>,
-    /// Where the state after the item's only span goes; without it the item covers all spans and writes the result.
+    /// Where the state after the item's only span goes; without it the item covers all spans and
+    /// writes the result.
     pub(super) partial: Option<usize>,
     cost: usize,
 }
@@ -76,8 +77,8 @@ pub(super) struct Fold {
     pub(super) partial: usize,
 }
 
-/// The items of one step's attention. It decides who computes what and never what comes out. Reused from step to step, it
-/// allocates only while it grows.
+/// The items of one step's attention. It decides who computes what and never what comes out. Reused
+/// from step to step, it allocates only while it grows.
 #[derive(Debug, Default)]
 pub(crate) struct AttentionPlan {
     items: Vec<Item>,
@@ -86,8 +87,8 @@ pub(crate) struct AttentionPlan {
 }
 
 impl AttentionPlan {
-    /// Plans a step for a number of workers. Blocks of few queries over several spans are split by span while their states fit
-    /// into `partial_capacity` floats.
+    /// Plans a step for a number of workers. Blocks of few queries over several spans are split by
+    /// span while their states fit into `partial_capacity` floats.
     pub(crate) fn rebuild(
         &mut self,
         shape: &PlanShape,
@@ -159,8 +160,8 @@ impl AttentionPlan {
 }
 
 impl Item {
-    /// Large items first, so that the last ones to be claimed are small; among items of like size those of one KV head together,
-    /// so that its rows stay in the cache.
+    /// Large items first, so that the last ones to be claimed are small; among items of like size
+    /// those of one KV head together, so that its rows stay in the cache.
     fn order(&self) -> impl Ord + use<> {
         let block = &self.block;
         let place =
@@ -182,7 +183,8 @@ fn union(mask: Mask, batch: &Batch<'_>, block: &Block) -> Range<usize> {
     first.start..last.end
 }
 
-/// Query rows of a block: as many as share a tile well, fewer where that leaves too few items for the workers.
+/// Query rows of a block: as many as share a tile well, fewer where that leaves too few items for
+/// the workers.
 fn rows_per_block(shape: &PlanShape, tokens: usize, workers: usize) -> usize {
     let group = shape.heads / shape.kv_heads;
     let most = (SHARED_ROWS / group).max(1);

@@ -224,13 +224,8 @@ impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for Value
     }
 }
 
-/// Whether a register tile of four vectors a row fits.
-#[inline(always)]
-const fn is_wide<S: Simd>() -> bool {
-    S::REGISTERS >= 4 * ROWS + 5
-}
-
-/// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[r][step] * k[step][position]`.
+/// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[r][step] *
+/// k[step][position]`.
 #[inline(always)]
 pub(super) fn scores<S: Simd, E: Stored, const N: usize>(
     simd: S,
@@ -239,7 +234,7 @@ pub(super) fn scores<S: Simd, E: Stored, const N: usize>(
     steps: usize,
     out: &mut [[f32; TILE]],
 ) {
-    if is_wide::<S>() {
+    if S::WIDE {
         scores_of::<S, E, N, 4>(simd, factors, k, steps, 0, out);
     } else {
         for column in (0..TILE).step_by(LANES) {
@@ -258,6 +253,12 @@ fn scores_of<S: Simd, E: Stored, const N: usize, const V: usize>(
     column: usize,
     out: &mut [[f32; TILE]],
 ) {
+    if S::SCALAR {
+        for (factors, out) in factors.chunks(1).zip(out.chunks_mut(1)) {
+            simd.outlined(ScoreTile::<E, N, 1, V> { factors, k, steps, column, out });
+        }
+        return;
+    }
     match out.len() {
         1 => simd.outlined(ScoreTile::<E, N, 1, V> { factors, k, steps, column, out }),
         2 => simd.outlined(ScoreTile::<E, N, 2, V> { factors, k, steps, column, out }),
@@ -268,8 +269,8 @@ fn scores_of<S: Simd, E: Stored, const N: usize, const V: usize>(
     }
 }
 
-/// Sums over positions of up to [`ROWS`] rows: `out[r][dim] += factors[r][step] * v[step][dim]` over some steps in order, from
-/// zero if `fresh`.
+/// Sums over positions of up to [`ROWS`] rows: `out[r][dim] += factors[r][step] * v[step][dim]`
+/// over some steps in order, from zero if `fresh`.
 pub(super) struct Values<'a, E: Stored, const N: usize> {
     pub(super) factors: &'a [[E::Factor; N]],
     pub(super) v: Matrix<'a, E>,
@@ -286,23 +287,39 @@ impl<E: Stored, const N: usize> Values<'_, E, N> {
     pub(super) fn add<S: Simd>(mut self, simd: S) {
         let mut column = 0;
         while column < self.width {
-            let left = (self.width - column) / LANES;
-            if is_wide::<S>() && left >= 4 {
-                self.columns::<S, 4>(simd, column);
-                column += 4 * LANES;
-            } else if is_wide::<S>() && left >= 2 {
-                self.columns::<S, 2>(simd, column);
-                column += 2 * LANES;
-            } else {
-                self.columns::<S, 1>(simd, column);
-                column += LANES;
-            }
+            column += LANES * self.some_columns(simd, (self.width - column) / LANES, column);
             self.v.ahead = Ahead::NONE;
         }
     }
 
+    /// As many of the `left` vectors as a register tile takes; how many.
+    #[inline(always)]
+    fn some_columns<S: Simd>(&mut self, simd: S, left: usize, column: usize) -> usize {
+        // Four vectors of six rows, their operands and a factor are 29 registers.
+        if S::WIDE {
+            if left >= 4 {
+                self.columns::<S, 4>(simd, column);
+                return 4;
+            }
+            if left >= 2 {
+                self.columns::<S, 2>(simd, column);
+                return 2;
+            }
+        }
+        self.columns::<S, 1>(simd, column);
+        1
+    }
+
     #[inline(always)]
     fn columns<S: Simd, const V: usize>(&mut self, simd: S, column: usize) {
+        if S::SCALAR {
+            for row in 0..self.factors.len() {
+                let (factors, out) = (&self.factors[row..], &mut self.out[row * self.width..]);
+                let (v, steps, fresh, width) = (self.v, self.steps.clone(), self.fresh, self.width);
+                simd.outlined(ValueTile::<E, N, 1, V> { factors, v, column, steps, fresh, out, width });
+            }
+            return;
+        }
         match self.factors.len() {
             1 => simd.outlined(self.tile::<1, V>(column)),
             2 => simd.outlined(self.tile::<2, V>(column)),

@@ -1,8 +1,9 @@
 //! Scores of quantised K: integer dots of 32 dims, joined by one fused multiply-add each.
 //!
-//! A query is quantised per row and 32 dims as activations are. With its quants `a`, scale `s`, K's quants `b` and scale `d`, a
-//! score is `fma(sum a * b, s * d, score)` over the blocks in order, from +0. The integer sum is exact, so its order is free; it
-//! starts at what repays that K's bytes are taken 128 (nibbles 8) higher than they are.
+//! A query is quantised per row and 32 dims as activations are. With its quants `a`, scale `s`, K's
+//! quants `b` and scale `d`, a score is `fma(sum a * b, s * d, score)` over the blocks in order,
+//! from +0. The integer sum is exact, so its order is free; it starts at what repays that K's bytes
+//! are taken 128 (nibbles 8) higher than they are.
 
 mod cells;
 
@@ -23,7 +24,8 @@ const MOST_BLOCKS: usize = MOST_DIMS / BLOCK;
 pub(super) enum Quants {
     /// A signed byte for each dim.
     Bytes,
-    /// A nibble for each dim, 8 higher than it is: dims 0..16 of a block in the low halves, 16..32 in the high ones.
+    /// A nibble for each dim, 8 higher than it is: dims 0..16 of a block in the low halves, 16..32
+    /// in the high ones.
     Nibbles,
 }
 
@@ -71,8 +73,8 @@ impl QuantisedQuery {
     }
 }
 
-/// A tile of quantised K as lanes: word `w` of a position at `(w * stride + column + position) * 4` of the bytes, scale `b` at
-/// `b * stride + column + position` of the scales.
+/// A tile of quantised K as lanes: word `w` of a position at `(w * stride + column + position) * 4`
+/// of the bytes, scale `b` at `b * stride + column + position` of the scales.
 #[derive(Clone, Copy)]
 pub(super) struct QuantisedTile<'a> {
     pub(super) quants: Quants,
@@ -103,12 +105,18 @@ impl QuantisedTile<'_> {
     /// Raw scores of up to [`ROWS`] rows.
     #[inline(always)]
     pub(super) fn scores<S: Simd>(self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
-        let wide = S::REGISTERS >= 32;
-        match (self.quants, wide) {
-            (Quants::Bytes, true) => self.columns::<S, WORDS, 2>(simd, queries, out),
-            (Quants::Bytes, false) => self.columns::<S, WORDS, 1>(simd, queries, out),
-            (Quants::Nibbles, true) => self.columns::<S, { WORDS / 2 }, 2>(simd, queries, out),
-            (Quants::Nibbles, false) => self.columns::<S, { WORDS / 2 }, 1>(simd, queries, out),
+        match self.quants {
+            Quants::Bytes => self.words_of::<S, WORDS>(simd, queries, out),
+            Quants::Nibbles => self.words_of::<S, { WORDS / 2 }>(simd, queries, out),
+        }
+    }
+
+    #[inline(always)]
+    fn words_of<S: Simd, const W: usize>(self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
+        if S::WIDE {
+            self.columns::<S, W, 2>(simd, queries, out);
+        } else {
+            self.columns::<S, W, 1>(simd, queries, out);
         }
     }
 
@@ -121,6 +129,12 @@ impl QuantisedTile<'_> {
     ) {
         for lane in (0..TILE).step_by(V * LANES) {
             let tile = if lane == 0 { self } else { self.without_ahead() };
+            if S::SCALAR {
+                for (queries, out) in queries.chunks(1).zip(out.chunks_mut(1)) {
+                    simd.outlined(Scores::<W, 1, V> { tile, queries, lane, out });
+                }
+                continue;
+            }
             match queries.len() {
                 1 => simd.outlined(Scores::<W, 1, V> { tile, queries, lane, out }),
                 2 => simd.outlined(Scores::<W, 2, V> { tile, queries, lane, out }),
@@ -199,7 +213,8 @@ impl<const W: usize, const R: usize, const V: usize> Kernel for Scores<'_, W, R,
     }
 }
 
-/// One head of a position's encoded V as f32: `scale * quant`, which is exact. `scales` holds the f32 of the blocks' scales.
+/// One head of a position's encoded V as f32: `scale * quant`, which is exact. `scales` holds the
+/// f32 of the blocks' scales.
 #[inline(always)]
 pub(super) fn decode_row<S: Simd>(simd: S, quants: Quants, row: &[u8], scales: &[f32], to: &mut [f32]) {
     let blocks = to.as_chunks_mut::<LANES>().0.as_chunks_mut::<2>().0;

@@ -9,8 +9,8 @@ use crate::arch::LANES;
 use crate::ops::kv_store::MOST_DIMS;
 use crate::quantise::BLOCK;
 
-/// Distance of the rows of queries: a constant that kernels can fold into addresses, a cache line over a power of two so that
-/// neighbouring rows lie in different sets of the cache.
+/// Distance of the rows of queries: a constant that kernels can fold into addresses, a cache line
+/// over a power of two so that neighbouring rows lie in different sets of the cache.
 pub(super) const QUERY: usize = MOST_DIMS + LANES;
 
 /// Plain values that start on a cache line.
@@ -67,7 +67,7 @@ impl Store {
     }
 }
 
-/// The queries of an item, turned on by a rope offset.
+/// The queries of an item, rotated by a rope offset.
 #[derive(Debug, Default)]
 pub(super) struct QueryRows {
     /// [virtual row][QUERY].
@@ -76,7 +76,7 @@ pub(super) struct QueryRows {
     pub(super) pairs: Aligned<u32>,
     /// As blocks of bytes where K is quantised, [virtual row].
     pub(super) quantised: Vec<QuantisedQuery>,
-    /// How far they are turned.
+    /// The offset by which they are rotated.
     pub(super) rope_offset: u32,
 }
 

@@ -58,8 +58,8 @@ impl Kernel for Softmax<'_> {
     }
 }
 
-/// Replaces one row of raw scores by probabilities relative to the tile's maximum, hidden ones +0; with `pairs` rounds them to
-/// bf16 and stores them there too. Returns (maximum, sum).
+/// Replaces one row of raw scores by probabilities relative to the tile's maximum, hidden ones +0;
+/// with `pairs` rounds them to bf16 and stores them there too. Returns (maximum, sum).
 #[inline(always)]
 fn softmax_row<S: Simd>(
     simd: S,

@@ -44,8 +44,9 @@ impl StateMut<'_> {
     }
 }
 
-/// Folds what comes into what is there, for the rows of a range. With `m' = max(m, m_c)`, `a = exp(m - m')` and
-/// `b = exp(m_c - m')`: `l = fma(l, a, l_c * b)` and `acc = fma(acc, a, acc_c * b)`. Each row that comes has seen a position.
+/// Folds what comes into what is there, for the rows of a range. With `m' = max(m, m_c)`, `a =
+/// exp(m - m')` and `b = exp(m_c - m')`: `l = fma(l, a, l_c * b)` and `acc = fma(acc, a, acc_c *
+/// b)`. Each row that comes has seen a position.
 #[inline(always)]
 pub(super) fn fold<S: Simd>(
     simd: S,
@@ -95,7 +96,8 @@ fn fold_sums<S: Simd>(
     }
 }
 
-/// Folds a sink: a position whose score is the sink's logit and whose value is zero, so `acc = fma(acc, a, +0)`.
+/// Folds a sink: a position whose score is the sink's logit and whose value is zero, so `acc =
+/// fma(acc, a, +0)`.
 #[inline(always)]
 pub(super) fn fold_sink<S: Simd>(simd: S, state: &mut StateMut<'_>, row: usize, width: usize, sink: f32) {
     let (old, new) = (simd.splat(state.max[row]), simd.splat(sink));

@@ -194,7 +194,8 @@ fn hidden_cells_may_hold_anything() {
     }
 }
 
-/// Tiles that no query of a block sees are not looked at: with a window the work is that of the window.
+/// Tiles that no query of a block sees are not looked at: with a window the work is that of the
+/// window.
 #[test]
 fn tiles_outside_of_a_window_are_skipped() {
     let case =

@@ -62,8 +62,8 @@ impl Keys<'_> {
 }
 
 impl<'a> HeadCells<'a> {
-    /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs; lanes of positions that are not
-    /// `seen` hold anything.
+    /// K of the tile that starts at a position, as [dim][position] or [dim / 2][position] pairs;
+    /// lanes of positions that are not `seen` hold anything.
     #[inline(always)]
     pub(super) fn k_tile<'t, S: Simd>(
         &self,
@@ -132,7 +132,7 @@ impl<'a> HeadCells<'a> {
                 T::copy(simd, memory.get(base..base + steps * TILE), &mut to[..steps * TILE]);
             }
             (KvOrder::Lanes, _) => self.copy_lanes(simd, memory, &tile, steps, to),
-            _ => self.copy_turned(simd, memory, &tile, steps, to),
+            _ => self.copy_transposed(simd, memory, &tile, steps, to),
         }
         let ahead = self.ahead(tile.start, &self.k, steps);
         Matrix { values: to, stride: TILE, column: 0, first: 0, ahead }
@@ -160,7 +160,7 @@ impl<'a> HeadCells<'a> {
 
     /// Rows become columns.
     #[inline(always)]
-    fn copy_turned<S: Simd, T: Stored<U>, U: Copy + Default>(
+    fn copy_transposed<S: Simd, T: Stored<U>, U: Copy + Default>(
         &self,
         simd: S,
         memory: SharedSlice<'a, T>,
@@ -180,8 +180,8 @@ impl<'a> HeadCells<'a> {
         }
     }
 
-    /// V of the tile that starts at a position, as [position][width] or [position / 2][width] pairs; rows of positions that are
-    /// not `seen` hold anything.
+    /// V of the tile that starts at a position, as [position][width] or [position / 2][width]
+    /// pairs; rows of positions that are not `seen` hold anything.
     #[inline(always)]
     pub(super) fn v_tile<'t, S: Simd>(
         &self,
@@ -257,7 +257,8 @@ impl<'a> HeadCells<'a> {
         Matrix { values: to, stride: width, column: 0, first: 0, ahead: self.ahead(start, &self.v, TILE) }
     }
 
-    /// A copy of the seen rows as [position / 2][width] pairs. Where a block holds a pair so too its words are copied.
+    /// A copy of the seen rows as [position / 2][width] pairs. Where a block holds a pair so too
+    /// its words are copied.
     #[inline(always)]
     fn copy_v_pairs<'t>(&self, start: usize, seen: Range<usize>, to: &'t mut [u32]) -> Matrix<'t, u32> {
         let dim = self.v.dim;

@@ -1,12 +1,14 @@
-//! Matrix times activations: `output[t][r] = sum over columns of weight[r][c] * input[t][c]`, then the bias.
+//! Matrix times activations: `output[t][r] = sum over columns of weight[r][c] * input[t][c]`, then
+//! the bias.
 //!
-//! A lane is an output row, and every lane walks its columns in file order, so an output has the same bits whatever the
-//! number of tokens, the split into panels or the instruction set. Few tokens read the packed weights directly
-//! ([`few`]); many share weights that were unpacked into the first-level cache ([`many`]). Weights that are not
-//! quantised meet f32 activations, one fused multiply-add for each column ([`plain`]).
+//! A lane is an output row, and every lane walks its columns in file order, so an output has the
+//! same bits whatever the number of tokens, the split into panels or the instruction set. Up to 16
+//! tokens read the packed weights directly ([`gemv`]); more share weights that were unpacked into
+//! the first-level cache ([`gemm`]). Weights that are not quantised meet f32 activations, one fused
+//! multiply-add for each column ([`plain`]).
 
-mod few;
-mod many;
+mod gemm;
+mod gemv;
 mod plain;
 mod rule;
 mod split;
@@ -25,7 +27,8 @@ pub(crate) use split::{Chunks, Piece};
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of one reaches into the next.
+/// Bytes ahead of the weights in use that are asked for. Panels follow each other, so the end of
+/// one reaches into the next.
 const AHEAD: usize = 8192;
 
 /// The right-hand side of a product. Quantised weights take quantised rows, the others f32.
@@ -37,8 +40,9 @@ pub(crate) enum Input<'a> {
     Plain(Rows<'a>),
 }
 
-/// Outputs of some panels for some tokens. Token `t` is row `t` of both the input and the output; row `r` of the matrix is column
-/// `column_offset + r` of the output. The bias has one value for each row of the matrix.
+/// Outputs of some panels for some tokens. Token `t` is row `t` of both the input and the output;
+/// row `r` of the matrix is column `column_offset + r` of the output. The bias has one value for
+/// each row of the matrix.
 ///
 /// # Panics
 /// Shapes that do not fit together, or the kind of input that the weights do not take.
@@ -68,7 +72,7 @@ pub(crate) fn linear(
         },
         P => {
             let Input::Plain(input) = input else { panic!("{} weights take f32 rows", matrix.dtype()) };
-            assert_eq!(input.width(), matrix.columns(), "columns of the input");
+            assert_eq!(input.columns(), matrix.columns(), "columns of the input");
             assert!(tokens.end <= input.rows(), "tokens {tokens:?} of {}", input.rows());
             isa.run(plain::Kernel::<P>::new(Job { matrix, input, panels, tokens, target }));
         },
@@ -94,10 +98,10 @@ pub(crate) fn terms_read(dtype: DType) -> TermSet {
 
 /// Chooses how weights are unpacked; it makes no difference to the bits.
 fn quantised<F: Ruled>(isa: Isa, job: Job<'_, QuantisedRows<'_>>) {
-    if job.tokens.len() <= few::TOKENS {
-        isa.run(few::Kernel::<F>::new(job));
+    if job.tokens.len() <= gemv::TOKENS {
+        isa.run(gemv::Kernel::<F>::new(job));
     } else {
-        isa.run(many::Kernel::<F>::new(job));
+        isa.run(gemm::Kernel::<F>::new(job));
     }
 }
 
@@ -174,7 +178,8 @@ impl Outputs<'_> {
     }
 }
 
-/// Asks for the memory that lies `ahead` bytes after what run `run` of a block of `runs` runs reads, give or take a line.
+/// Asks for the memory that lies `ahead` bytes after what run `run` of a block of `runs` runs
+/// reads, give or take a line.
 #[inline(always)]
 fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize, ahead: usize) {
     let start = std::ptr::from_ref(block).cast::<u8>().wrapping_add(ahead + size_of::<B>() / runs * run);
@@ -183,8 +188,9 @@ fn prefetch<S: Simd, B>(simd: S, block: &B, run: usize, runs: usize, ahead: usiz
     }
 }
 
-/// Tokens whose activations take three quarters of a second-level cache of 2 MiB. Where that is smaller, some come from the third level,
-/// and a product needs only a few bytes of them for each cycle.
+/// Tokens whose activations take three quarters of a second-level cache of 2 MiB. Where that is
+/// smaller, some come from the third level, and a product needs only a few bytes of them for each
+/// cycle.
 fn tokens_in_cache(bytes_of_token: usize) -> usize {
     (3 << 19) / bytes_of_token.max(1)
 }

@@ -134,23 +134,24 @@ impl<P: Plain> Kernel<'_, P> {
     /// The next tokens, as many as the registers take; how many.
     #[inline(always)]
     fn some<S: Simd>(&self, simd: S, panels: Range<usize>, token: usize, left: usize) -> usize {
-        match (S::REGISTERS >= 32, left) {
-            (true, 8..) => {
-                self.tokens::<S, 2, 8>(simd, panels, token);
-                8
-            }
-            (true, 4..) => {
-                self.tokens::<S, 4, 4>(simd, panels, token);
-                4
-            }
-            (_, 4..) => {
-                self.tokens::<S, 1, 4>(simd, panels, token);
-                4
-            }
-            _ => {
-                self.tokens::<S, 4, 1>(simd, panels, token);
-                1
-            }
+        if S::SCALAR {
+            self.tokens::<S, 1, 1>(simd, panels, token);
+            return 1;
         }
+        if S::WIDE {
+            if left >= 8 {
+                self.tokens::<S, 2, 8>(simd, panels, token);
+                return 8;
+            }
+            if left >= 4 {
+                self.tokens::<S, 4, 4>(simd, panels, token);
+                return 4;
+            }
+        } else if left >= 4 {
+            self.tokens::<S, 1, 4>(simd, panels, token);
+            return 4;
+        }
+        self.tokens::<S, 4, 1>(simd, panels, token);
+        1
     }
 }

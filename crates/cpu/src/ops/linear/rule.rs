@@ -8,10 +8,11 @@
 //! | with a minimum, after it | `acc = fma(minimum, x_scaled_sum, acc)` |
 //! | with a minimum for each half, after it | the same for the low half, then for the high half |
 //!
-//! Q2_K, Q3_K, Q6_K and the types with a codebook have two scales in a run: `s = scale0 * dot0 + scale1 * dot1`, an integer below 2^24
-//! and so exact in f32. NVFP4's two are no integers but exact products each, so their sum is rounded once:
-//! `s = fma(scale0, dot0, scale1 * dot1)`. Q2_K's weights and scales are so small that their products are bytes, and one dot gives `s`.
-//! Ternary weights come sixteenfold with a sixteenth of their scale.
+//! Q2_K, Q3_K, Q6_K and the types with a codebook have two scales in a run: `s = scale0 * dot0 +
+//! scale1 * dot1`, an integer below 2^24 and so exact in f32. NVFP4's two are no integers but exact
+//! products each, so their sum is rounded once: `s = fma(scale0, dot0, scale1 * dot1)`. Q2_K's
+//! weights and scales are so small that their products are bytes, and one dot gives `s`. Ternary
+//! weights come sixteenfold with a sixteenth of their scale.
 
 use crate::arch::Simd;
 use crate::pack::{
@@ -23,8 +24,9 @@ use crate::quantise::{Term, WHOLE};
 pub(super) trait Rule: 'static {
     /// Integer sums on their way.
     type Dots<S: Simd>: Copy;
-    /// Tokens of a tile of two panels whose sums fit in 32 registers beside weights and activations.
-    const TOKENS: usize;
+    /// Whether the sums of two panels and six tokens fit in 32 registers beside weights and
+    /// activations; those of four always do.
+    const SIX_TOKENS: bool;
 
     /// Sums of no columns. `first` and `second` are what [`Ruled::ACTIVATIONS`] names.
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> Self::Dots<S>;
@@ -81,7 +83,7 @@ pub(super) struct Offset<const WIDE: bool>;
 
 impl<const WIDE: bool> Rule for Offset<WIDE> {
     type Dots<S: Simd> = S::I32;
-    const TOKENS: usize = 6;
+    const SIX_TOKENS: bool = true;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, _second: u32) -> S::I32 {
@@ -112,7 +114,7 @@ pub(super) struct Minimum;
 
 impl Rule for Minimum {
     type Dots<S: Simd> = S::I32;
-    const TOKENS: usize = 6;
+    const SIX_TOKENS: bool = true;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
@@ -144,7 +146,7 @@ pub(super) struct HalfMinimums;
 
 impl Rule for HalfMinimums {
     type Dots<S: Simd> = S::I32;
-    const TOKENS: usize = 6;
+    const SIX_TOKENS: bool = true;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
@@ -177,7 +179,7 @@ pub(super) struct Halves<const UP: i32>;
 
 impl<const UP: i32> Rule for Halves<UP> {
     type Dots<S: Simd> = [S::I32; 2];
-    const TOKENS: usize = 4;
+    const SIX_TOKENS: bool = false;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> [S::I32; 2] {
@@ -192,8 +194,8 @@ impl<const UP: i32> Rule for Halves<UP> {
             if UP > 1 { simd.dot4_wide(dots[HALF], weights, x) } else { simd.dot4(dots[HALF], weights, x) };
     }
 
-    /// The second half's integers start at the bits of [`WHOLE`], so that its conversion to f32 and its product are one
-    /// operation: `fma(scale, WHOLE + dot, -scale * WHOLE)`, all exact.
+    /// The second half's integers start at the bits of [`WHOLE`], so that its conversion to f32 and
+    /// its product are one operation: `fma(scale, WHOLE + dot, -scale * WHOLE)`, all exact.
     #[inline(always)]
     fn finish<S: Simd>(
         simd: S,

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::many;
+use super::gemm;
 use crate::pack::PackedMatrix;
 
 /// Pieces of the products of some matrices with the same tokens.
 ///
-/// Pieces are short against all of the work, so that workers end together, and long against a claim. Neighbouring pieces
-/// share their tokens, whose activations then stay in a cache.
+/// Pieces are short against all of the work, so that workers end together, and long against a
+/// claim. Neighbouring pieces share their tokens, whose activations then stay in a cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Chunks<'a> {
     matrices: &'a [&'a PackedMatrix],
@@ -36,7 +36,8 @@ const BYTE: usize = 50;
 const COLUMNS: usize = 1000;
 /// Bounds of a piece's cost.
 const COST: std::ops::RangeInclusive<usize> = 3_000_000..=40_000_000;
-/// Pieces of equal cost that all of the work is at least cut into, as far as they do not become too short.
+/// Pieces of equal cost that all of the work is at least cut into, as far as they do not become too
+/// short.
 const PIECES: usize = 32;
 /// Panels that kernels take together.
 const TOGETHER: usize = 2;
@@ -44,7 +45,7 @@ const TOGETHER: usize = 2;
 impl<'a> Chunks<'a> {
     /// Pieces for `tokens` tokens.
     pub(crate) fn new(matrices: &'a [&'a PackedMatrix], tokens: usize) -> Chunks<'a> {
-        let mut chunks = Chunks { matrices, tokens, block: tokens.clamp(1, many::TOKENS), cost: 0 };
+        let mut chunks = Chunks { matrices, tokens, block: tokens.clamp(1, gemm::TOKENS), cost: 0 };
         let all = |matrix: &&PackedMatrix| matrix.panels().saturating_mul(chunks.cost_of_panel(matrix));
         let total = matrices.iter().map(all).fold(0, usize::saturating_add).saturating_mul(chunks.blocks());
         chunks.cost = (total / PIECES).clamp(*COST.start(), *COST.end());
@@ -118,7 +119,8 @@ mod tests {
             for piece in (0..chunks.count()).map(|index| chunks.get(index)) {
                 assert!(!piece.panels.is_empty() && !piece.tokens.is_empty());
                 for panel in piece.panels {
-                    // Each token is met once if the numbers of tokens add up and no piece comes twice.
+                    // Each token is met once if the numbers of tokens add up and no piece comes
+                    // twice.
                     seen[piece.matrix][panel] += piece.tokens.len();
                 }
             }

@@ -112,8 +112,8 @@ impl<S: Simd> Weights<S> for [Run] {
 }
 
 impl<const N: usize> RunOfTokens<'_, N> {
-    /// Integer sums of `P` panels. All advance together, so that none waits for its own last step, and the four activations of
-    /// a token and a step are loaded once for all panels.
+    /// Integer sums of `P` panels. All advance together, so that none waits for its own last step,
+    /// and the four activations of a token and a step are loaded once for all panels.
     #[inline(always)]
     pub(super) fn dots<S: Simd, R: Rule, const P: usize>(
         &self,

@@ -14,8 +14,8 @@ use crate::ops::kv_store::MOST_DIMS;
 use crate::quantise::BLOCK;
 
 impl<'a> HeadCells<'a> {
-    /// A tile of quantised K; lanes of positions that are not seen hold anything. It is read in place where its lanes lie so in
-    /// one block.
+    /// A tile of quantised K; lanes of positions that are not seen hold anything. It is read in
+    /// place where its lanes lie so in one block.
     #[inline(always)]
     pub(in super::super) fn quantised_k<'t>(
         &self,

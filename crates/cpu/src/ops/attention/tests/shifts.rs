@@ -1,4 +1,5 @@
-//! Tables that removals have left behind, against an f64 reference on rows that were never rotated, and against themselves.
+//! Tables that removals have left behind, against an f64 reference on rows that were never rotated,
+//! and against themselves.
 
 use minfer_graph::{EVICTED, KvRun, RopePairs};
 
@@ -108,7 +109,8 @@ impl Shifting {
         &self.source.q[(position * self.case.heads as usize + head) * dim..][..dim]
     }
 
-    /// Results of the queries at some positions, `chunk` of them at a time. Runs that no query of a chunk sees are evicted.
+    /// Results of the queries at some positions, `chunk` of them at a time. Runs that no query of a
+    /// chunk sees are evicted.
     fn attend(&self, way: Way, positions: Range<usize>, chunk: usize) -> Vec<f32> {
         let mut out = Vec::new();
         for start in positions.clone().step_by(chunk) {
@@ -164,7 +166,8 @@ impl Shifting {
     }
 }
 
-/// Twenty removals of some rows behind the first, as a chat does them, or of rows anywhere; new rows after each.
+/// Twenty removals of some rows behind the first, as a chat does them, or of rows anywhere; new
+/// rows after each.
 fn changes(seed: u64, kept: Option<usize>) -> Vec<Change> {
     let mut numbers = Numbers(seed);
     let (mut changes, mut length) = (vec![Change::Append(420)], 420);

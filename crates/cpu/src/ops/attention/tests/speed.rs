@@ -106,7 +106,7 @@ fn attention(pool: &Pool, isa: Isa, shape: AttentionShape, rounds: usize) -> Att
         batch: &batch,
         q: Rows::from_slice(&mut q, width, width),
         out: Rows::from_slice(&mut out, width, width),
-        turns: None,
+        k_shift: None,
         sinks: None,
         plan: &plan,
         partials: SharedSlice::from_slice(&mut partials),

@@ -60,7 +60,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// Stores and attends the next rows of some sequences; returns their results, one after the other.
+    /// Stores and attends the next rows of some sequences; returns their results, one after the
+    /// other.
     pub(crate) fn step(&mut self, way: Way, counts: &[(usize, usize)]) -> Vec<f32> {
         let case = &self.case;
         let (mut positions, mut views, mut q) = (Vec::new(), Vec::new(), Vec::new());
@@ -121,13 +122,13 @@ pub(crate) fn attend(
     plan.rebuild(&PlanShape::from(&spec), batch, way.workers, way.capacity);
     let mut partials = vec![f32::NAN; plan.partial_floats()];
     let mut out = vec![f32::NAN; batch.positions.len() * out_width];
-    let mut angles = OffsetAngles::default();
+    let mut angles = KShiftAngles::default();
     let turn = spec.rope.clone().map(|rope| RopeSpec { magnitude: 1.0.into(), ..rope });
     angles.rebuild(turn.as_slice(), batch);
     let (offsets, tables) = angles.parts();
-    let turns = spec.rope.as_ref().map(|spec| {
+    let k_shift = spec.rope.as_ref().map(|spec| {
         let table = SharedSlice::from_slice(&mut tables[0]);
-        Turns { offsets, rotation: Rotation { spec, table } }
+        KShift { offsets, rotation: Rotation { spec, table } }
     });
     let args = AttentionArgs {
         spec: &spec,
@@ -138,7 +139,7 @@ pub(crate) fn attend(
         batch,
         q: Rows::from_slice(q, q_width, q_width),
         out: Rows::from_slice(&mut out, out_width, out_width),
-        turns,
+        k_shift,
         sinks: case.sinks.then_some(sinks),
         plan: &plan,
         partials: SharedSlice::from_slice(&mut partials),

@@ -191,8 +191,8 @@ impl Case {
         values
     }
 
-    /// Compares `expected` with exact arithmetic on decoded weights and activations: each of the few roundings of a run costs at
-    /// most 2^-24 of the sum of magnitudes.
+    /// Compares `expected` with exact arithmetic on decoded weights and activations: each of the
+    /// few roundings of a run costs at most 2^-24 of the sum of magnitudes.
     pub(super) fn check_against_f64(&self) {
         let steps = if self.dtype.is_quantised() { 3 * self.columns / 32 + 4 } else { self.columns };
         for (token, x) in self.input.chunks_exact(self.columns).enumerate() {

@@ -1,4 +1,5 @@
-//! Every type, instruction set, shape and number of tokens against the formula computed literally, in bits, and against f64.
+//! Every type, instruction set, shape and number of tokens against the formula computed literally,
+//! in bits, and against f64.
 
 mod cases;
 mod reference;

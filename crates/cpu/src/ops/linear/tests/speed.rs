@@ -1,5 +1,6 @@
 //! Prints how fast products, packing and quantising are on made-up weights, and their shares of the
-//! roofline in the same minute: `cargo test --release -p minfer-cpu linear::tests::speed -- --ignored --nocapture`.
+//! roofline in the same minute: `cargo test --release -p minfer-cpu linear::tests::speed --
+//! --ignored --nocapture`.
 
 use std::sync::Mutex;
 

@@ -1,5 +1,10 @@
-//! Many tokens: some runs of two panels are unpacked into the first-level cache and stay there for a block of tokens. Integer
-//! sums of a tile of tokens are in registers, f32 accumulators of the whole block in the same cache.
+//! GEMM for prefill: unpacks up to [`RUNS`] runs of two panels into the first-level cache, then
+//! multiplies them with up to [`TOKENS`] tokens.
+//!
+//! Arithmetic bounds it. Unpacking costs about as much as multiplying with one token, so it is
+//! shared by a block of tokens. The integer sums of a tile of tokens are in registers. The f32
+//! accumulators of the whole block are in the cache: they leave registers once for each pass over
+//! some runs.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -13,9 +18,11 @@ use crate::arch::{self, LANES, Simd};
 use crate::pack::Run;
 use crate::quantise::{GROUP, QuantisedRows};
 
-/// Panels that meet the same activations.
+/// Panels that are multiplied with the same activations, so that four activations are loaded once
+/// for 32 outputs.
 const PANELS: usize = 2;
-/// Most runs of a panel that are unpacked at a time.
+/// Most runs of a panel that are unpacked at a time: with two panels 28 KiB, most of a first-level
+/// cache of 32 KiB.
 const RUNS: usize = 20;
 /// Most tokens of a block.
 pub(super) const TOKENS: usize = 256;
@@ -25,7 +32,7 @@ type Runs = [[Run; PANELS]; RUNS];
 /// Accumulators of a token.
 type Sums = [[f32; LANES]; PANELS];
 
-/// All tokens of a job.
+/// The products of a job.
 pub(super) struct Kernel<'a, F> {
     job: Job<'a, QuantisedRows<'a>>,
     format: PhantomData<F>,
@@ -89,7 +96,8 @@ impl<'a, F: Ruled> Kernel<'a, F> {
     }
 }
 
-/// Length of a part of `total`: as few parts as `most` allows, of nearly the same length, in whole units; a unit at least.
+/// Length of a part of `total`: as few parts as `most` allows, of nearly the same length, in whole
+/// units; a unit at least.
 fn part(total: usize, most: usize, unit: usize) -> usize {
     let parts = total.div_ceil((most / unit * unit).max(unit)).max(1);
     total.div_ceil(parts).next_multiple_of(unit).max(unit)
@@ -128,16 +136,19 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
     }
 }
 
-/// Unpacked runs, of which the first is run `first` of its panel, and the accumulators of some tokens.
+/// Unpacked runs, of which the first is run `first` of its panel, and the accumulators of some
+/// tokens.
 ///
-/// This is the place for another inner kernel: a run holds 8 x 64 bytes of weights for 32 columns of 16 rows, a group of tokens
-/// holds 16 x 32 bytes of the same columns, and their exact i32 products enter the sums by [`Rule`].
+/// This is the place for another inner kernel: a run holds 8 x 64 bytes of weights for 32 columns
+/// of 16 rows, a group of tokens holds 16 x 32 bytes of the same columns, and their exact i32
+/// products enter the sums by [`Rule`].
 struct Tiles<'a, R> {
     x: Activations<'a>,
     tokens: Range<usize>,
     first: usize,
     runs: &'a [[Run; PANELS]],
-    /// Packed weights that are unpacked next. Every tile asks for its share of them: a burst would wait for memory.
+    /// Packed weights that are unpacked next. Every tile asks for its share of them: a burst would
+    /// wait for memory.
     next: [&'a [u8]; PANELS],
     /// The sums of earlier runs.
     sums: &'a mut [Sums],
@@ -177,10 +188,23 @@ impl<R: Rule> Tiles<'_, R> {
                     token += $n;
                 }};
             }
-            match (S::REGISTERS >= 32, left) {
-                (true, 6..) if R::TOKENS >= 6 => tile!(6),
-                (_, 4..) => tile!(4),
-                (_, 2..) => tile!(2),
+            if S::SCALAR {
+                tile!(1);
+                continue;
+            }
+            // Two panels and six tokens are 12 integer sums and 12 accumulators of 32 registers;
+            // two and four are 8 of the 8 pairs of AVX2, whose accumulators spill.
+            if S::WIDE {
+                if R::SIX_TOKENS {
+                    if left >= 6 {
+                        tile!(6);
+                        continue;
+                    }
+                }
+            }
+            match left {
+                4.. => tile!(4),
+                2.. => tile!(2),
                 _ => tile!(1),
             }
         }
@@ -207,6 +231,7 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let mut sums = [[simd.splat(0.0); P]; N];
+        // The first pass starts from zero in registers: no one needs to clear the cache.
         if !self.fresh {
             for t in 0..N {
                 for p in 0..P {
@@ -218,6 +243,7 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
         for run in self.runs {
             let x = self.x.run::<N>(index);
             let dots = x.dots::<S, R, P>(simd, run.as_slice());
+            // One fused operation for each run and output, in the order of the file: the contract.
             for p in 0..P {
                 let terms = run.as_slice().terms(simd, p);
                 for t in 0..N {
@@ -226,6 +252,7 @@ impl<R: Rule, const P: usize, const N: usize> arch::Kernel for Tile<'_, R, P, N>
             }
             index += self.x.stride();
         }
+        // The last pass writes from registers, with the bias.
         if let Some((outputs, token)) = self.done {
             for t in 0..N {
                 outputs.write(simd, token + t, &sums[t]);

@@ -1,4 +1,9 @@
-//! Few tokens: weights go from memory to registers, are unpacked there and meet every token at once.
+//! GEMV for decode, and GEMM for up to [`TOKENS`] tokens: each weight is loaded from memory once,
+//! unpacked in registers, and multiplied with every token of a tile.
+//!
+//! Memory bounds it: a decode reads every weight once and does two operations for each. So the
+//! weights stream through without a detour by the first-level cache, and each run asks for the
+//! memory that lies [`AHEAD`] bytes after it.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -9,10 +14,11 @@ use crate::arch::{self, Simd};
 use crate::pack::Codebook;
 use crate::quantise::QuantisedRows;
 
-/// Most tokens that are handled here.
+/// Most tokens: with more, GEMM's unpacking into the cache costs less than unpacking again for each
+/// tile.
 pub(super) const TOKENS: usize = 16;
 
-/// All tokens of a job.
+/// The products of a job.
 pub(super) struct Kernel<'a, F> {
     job: Job<'a, QuantisedRows<'a>>,
     format: PhantomData<F>,
@@ -40,10 +46,20 @@ impl<'a, F: Ruled> Kernel<'a, F> {
                 $n
             }};
         }
-        match (S::REGISTERS >= 32, left) {
-            (true, 8..) => tile!(8),
-            (_, 4..) => tile!(4),
-            (_, 2..) => tile!(2),
+        if S::SCALAR {
+            return tile!(1);
+        }
+        // A token needs one sum, and one dot on its way (two for `Halves`): eight tokens, a run's
+        // weights and its terms fit in 32 registers, four in the eight pairs of AVX2 with some
+        // spills.
+        if S::WIDE {
+            if left >= 8 {
+                return tile!(8);
+            }
+        }
+        match left {
+            4.. => tile!(4),
+            2.. => tile!(2),
             _ => tile!(1),
         }
     }
@@ -56,6 +72,7 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
     fn run<S: Simd>(self, simd: S) {
         let tokens = self.job.tokens.clone();
         let x = Activations::new(self.job.input, F::ACTIVATIONS);
+        // One call for all panels: the prefetches of a panel's end reach into the next one.
         if tokens.len() == 1 {
             self.tile(simd, x, self.job.panels.clone(), tokens.start, 1);
             return;
@@ -86,6 +103,7 @@ impl<F: Ruled, const N: usize> arch::Kernel for Panels<'_, F, N> {
         let first = self.x.index(self.token, 0);
         let codebook = self.job.matrix.codebook();
         for panel in self.panels.clone() {
+            // One sum for each token; a lane is a row, so nothing is joined at the end.
             let mut sums = [simd.splat(0.0); N];
             let blocks: &[F::Block] = self.job.matrix.panel(panel);
             let mut index = first;
@@ -116,6 +134,7 @@ impl<F: Ruled, const N: usize> Panels<'_, F, N> {
         index: usize,
         sums: &mut [S::F32; N],
     ) {
+        // Unpacked once for all `N` tokens.
         let weights: Registers<S> = Registers {
             weights: F::weights(simd, codebook, block, run),
             terms: F::terms(simd, codebook, block, run),

@@ -1,13 +1,23 @@
-//! Angles for rows that removals have moved: K was rotated at its position plus a rope offset, so queries are turned on by the
-//! same offset, and only the difference of positions counts.
+//! The context shift: attention over K rows that were rotated at another position than they have
+//! now.
+//!
+//! After rows were removed, a row that remains was rotated at its position plus a rope offset. Its
+//! K is not rewritten. Instead the query is rotated by the same offset: a score depends on the
+//! difference of two positions alone. `AttentionSpec::rope` says by which angles.
+//!
+//! A removal moves no rows: the block table becomes runs of rows, each with its rope offset, and a
+//! query is rotated once for each distinct offset. Loading a model reckons with `most_rope_offsets`
+//! of them for each sequence; a removal or a session file that would make more is refused. Tiles
+//! stay aligned to the position that a row has now.
 
 use minfer_graph::{Batch, BlockTable, RopeSpec};
 
 use crate::ops::rope::{Rotation, fill_row, table_floats};
 
-/// The distinct rope offsets of a step and, for each rotation, their angles. Kept from step to step while the offsets stay.
+/// The distinct rope offsets of a batch and, for each rotation, their angles. Kept from batch to
+/// batch while the offsets stay.
 #[derive(Debug, Default)]
-pub(crate) struct OffsetAngles {
+pub(crate) struct KShiftAngles {
     /// Ascending, without 0.
     offsets: Vec<u32>,
     wanted: Vec<u32>,
@@ -15,16 +25,16 @@ pub(crate) struct OffsetAngles {
     tables: Vec<Vec<f32>>,
 }
 
-/// How queries are turned on for one rotation of K.
+/// By which angles queries are rotated, for one rotation of K.
 #[derive(Clone, Copy)]
-pub(crate) struct Turns<'a> {
+pub(crate) struct KShift<'a> {
     /// Ascending, without 0.
     pub(crate) offsets: &'a [u32],
     /// A row of angles for each offset.
     pub(crate) rotation: Rotation<'a>,
 }
 
-impl OffsetAngles {
+impl KShiftAngles {
     /// Angles of every offset of a batch for some rotations, which have no magnitude.
     pub(crate) fn rebuild(&mut self, rotations: &[RopeSpec], batch: &Batch<'_>) {
         self.wanted.clear();
@@ -53,9 +63,9 @@ impl OffsetAngles {
     }
 }
 
-impl Turns<'_> {
+impl KShift<'_> {
     /// The row of angles of an offset.
     pub(super) fn row(&self, offset: u32) -> usize {
-        self.offsets.binary_search(&offset).expect("the angles of every offset of the step were made")
+        self.offsets.binary_search(&offset).expect("the angles of every offset of the batch were made")
     }
 }
