@@ -3,7 +3,7 @@
 
 /// Instruction sets and measured limits of the processor.
 pub mod cpu {
-    pub use minfer_cpu::{Isa, IsaError, limits, packed_memory};
+    pub use minfer_cpu::{Isa, IsaError, roofline};
 }
 
 /// Requests, events, sampling, and runs that are fed by hand.
