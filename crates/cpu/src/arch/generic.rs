@@ -78,17 +78,17 @@ impl Simd for Scalar {
         *to = map(value, |number| f16::from_f32_const(number).to_bits());
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn load_bf16(self, from: &[u16; LANES]) -> Self::F32 {
         map(*from, |bits| bf16::from_bits(bits).to_f32_const())
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn load_u8(self, from: &[u8; LANES]) -> Self::F32 {
         map(*from, f32::from)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn load_i8(self, from: &[i8; LANES]) -> Self::F32 {
         map(*from, f32::from)
     }
@@ -113,7 +113,7 @@ impl Simd for Scalar {
         zip(a, b, |a, b| a * b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip(a, b, |a, b| a / b)
     }
@@ -127,12 +127,12 @@ impl Simd for Scalar {
         out
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip(a, b, |a, b| if a > b { a } else { b })
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip(a, b, |a, b| if a < b { a } else { b })
     }
@@ -142,7 +142,7 @@ impl Simd for Scalar {
         map(a, f32::abs)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn select_gt(self, a: Self::F32, b: Self::F32, then: Self::F32, otherwise: Self::F32) -> Self::F32 {
         let mut out = otherwise;
         for lane in 0..LANES {
@@ -153,12 +153,12 @@ impl Simd for Scalar {
         out
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn round_to_i32(self, a: Self::F32) -> Self::I32 {
         map(a, |number| number.round_ties_even() as i32)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn scale_by_power_of_two(self, value: Self::F32, exponent: Self::I32) -> Self::F32 {
         let mut out = value;
         for lane in 0..LANES {
@@ -183,12 +183,12 @@ impl Simd for Scalar {
         map(a, |number| number as f32)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn reduce_add(self, a: Self::F32) -> f32 {
         reduce(a, |a, b| a + b)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn reduce_max(self, a: Self::F32) -> f32 {
         reduce(a, |a, b| if a > b { a } else { b })
     }
@@ -208,7 +208,7 @@ impl Simd for Scalar {
         map(pairs, |word| f32::from_bits(word as u32 & 0xffff_0000))
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn store_bf16(self, value: Self::F32, to: &mut [u32; LANES / 2]) {
         let bits = map(value, |number| u32::from(bf16::from_f32_const(number).to_bits()));
         for (index, word) in to.iter_mut().enumerate() {
@@ -216,7 +216,7 @@ impl Simd for Scalar {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn round_bf16(self, value: Self::F32) -> Self::F32 {
         map(value, |number| bf16::from_f32_const(number).to_f32_const())
     }
@@ -306,12 +306,12 @@ impl Simd for Scalar {
         f32::from_bits(largest)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn store_i8(self, value: Self::I32, to: &mut [i8; LANES]) {
         *to = map(value, |number| number as i8);
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn sum_i32(self, value: Self::I32) -> i32 {
         value.into_iter().sum()
     }
