@@ -1,4 +1,4 @@
-//! Which granules of a group's range hold blocks: bookkeeping only.
+//! Bookkeeping of granules: which are in memory, and which of them hold committed blocks.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A lowered graph with its workspace, and the walk over its steps.
+//! A compiled graph: its steps and workspace, and the loop in which every worker runs the steps.
 
 use std::sync::Arc;
 

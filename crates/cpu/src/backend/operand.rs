@@ -1,4 +1,4 @@
-//! A graph's values as places in memory that a step can resolve without looking anything up.
+//! Where a graph's values lie in memory, resolved when the graph is compiled.
 
 use minfer_graph::plan::{Location, Plan};
 use minfer_graph::{Extents, Graph, Symbol, ValueId};

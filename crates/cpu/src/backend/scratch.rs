@@ -1,4 +1,4 @@
-//! Memory of the backend beside the plan's workspace.
+//! Scratch memory of a compiled graph: quantised activations, rope tables, partial attention.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! The last lanes of a row whose width is no multiple of sixteen.
+//! Loads and stores of the last part of a row whose length is no multiple of sixteen.
 
 use crate::arch::{LANES, Simd};
 

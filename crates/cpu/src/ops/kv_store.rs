@@ -1,4 +1,4 @@
-//! New rows of K and V into their cells, alone or together with the rotation that precedes them.
+//! Writes new rows of K and V to their cells in the KV cache; the fused form rotates Q and K first.
 //!
 //! A worker writes the elements of its own rows and nothing else, so rows may be split anywhere.
 

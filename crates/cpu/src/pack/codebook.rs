@@ -1,4 +1,4 @@
-//! What all weights of a type share, where a type has a codebook.
+//! Codebooks: up to sixteen integers that the indices of a type (IQ, MXFP4, NVFP4) stand for.
 
 use minfer_tensor::blocks::codebook;
 

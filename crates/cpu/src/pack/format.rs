@@ -1,4 +1,4 @@
-//! What a packed weight type has to say.
+//! The trait of a packed weight type: its block in memory, and how kernels unpack it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -46,7 +46,7 @@ pub(crate) trait Format: 'static {
     fn value(terms: [f32; 3], column: usize, weight: u8) -> f32;
 }
 
-/// Sixteen rows of a run, taken apart.
+/// An unpacked run: 32 columns of 16 rows.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
@@ -60,7 +60,7 @@ impl Run {
     /// All zero.
     pub(crate) const ZERO: Run = Run { weights: [[0; 4 * LANES]; STEPS], terms: [[0.0; LANES]; 3] };
 
-    /// Takes a run of a block apart. Terms that the type does not use keep what they were.
+    /// Unpacks a run of a block. Terms that the type does not use keep what they were.
     #[inline(always)]
     pub(crate) fn fill<S: Simd, F: Format>(
         &mut self,

@@ -14,7 +14,7 @@ use crate::quantise::BLOCK;
 #[derive(Debug, thiserror::Error)]
 pub enum PackError {
     /// Whole numbers are no weights.
-    #[error("a matrix of {0} is not one of weights")]
+    #[error("{0} is not a type of weights")]
     Type(DType),
     /// The rows cannot hold this type.
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! Weights, or parts of them, of two bits.
+//! Two-bit weights, or two-bit parts of weights, four to a byte.
 
 use super::format::{STEPS, put_word};
 use crate::arch::{LANES, Simd};

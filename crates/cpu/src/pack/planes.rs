@@ -1,4 +1,4 @@
-//! Single bits of weights, kept apart from the others.
+//! Bit planes: one bit of each weight, stored apart from its other bits.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,5 +1,5 @@
 //! Q8_K in panels: as Q8_0, with 16 f32 scales for 256 columns. The file's sums are left out, so
-//! this is less than the file.
+//! a panel is smaller than its rows in the file.
 
 use minfer_tensor::blocks::q8_k;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

@@ -1,11 +1,11 @@
-//! What the C library's allocator takes of the process's addresses for its threads.
+//! One arena of the C library's allocator for all threads, where addresses are limited.
 
-/// From here on every thread of the process has its memory from one arena of the allocator. By
-/// default each new thread gets an arena of its own of 64 MiB of addresses, which a limit of them
-/// (`ulimit -v`) has better uses for. Does nothing where the allocator is another one.
+/// Makes all threads of the process allocate from one arena from now on. By default the allocator
+/// reserves 64 MiB of addresses for each new thread, which is much under a limit of addresses
+/// (`ulimit -v`). Does nothing where the allocator is not glibc's.
 pub fn share_allocator_arena() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it sets a number of the allocator's, under the allocator's own lock.
+    // SAFETY: the call sets an option of the allocator, under the allocator's own lock.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }

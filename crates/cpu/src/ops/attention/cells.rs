@@ -1,4 +1,4 @@
-//! Where the rows of one KV head lie.
+//! Where the rows of one KV head lie in the cache, by the block table of a sequence.
 
 use std::ops::Range;
 

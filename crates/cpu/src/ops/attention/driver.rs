@@ -1,4 +1,4 @@
-//! An item from queries to results: spans, tiles, and within a tile scores, softmax, values, fold.
+//! Computes one item of attention: for each span and tile the scores, softmax, values and fold.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Which parts of a step's attention are computed as one item.
+//! Splits the attention of a batch into items that workers claim.
 
 use std::cmp::Reverse;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! The two products of a tile as register tiles: some query rows times some vectors of outputs.
+//! The two matrix products of a tile (`Q K^T` and `P V`) as register tiles: up to six query rows
+//! times some vectors of outputs.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! From the scores of a tile to its probabilities.
+//! Softmax of a tile: from scores to unnormalised probabilities, their maximum and sum.
 
 use std::ops::Range;
 

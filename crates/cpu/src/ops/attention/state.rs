@@ -1,4 +1,4 @@
-//! Running maxima, sums and accumulators, and the one way in which they are folded.
+//! Online softmax: running maxima, sums and accumulators, and the one function that folds them.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! Tiles of K and V: in place where kernels can read them so, else copied.
+//! Tiles of K and V: read in place where the layout allows it, else copied.
 
 use std::ops::Range;
 

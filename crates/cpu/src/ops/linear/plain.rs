@@ -1,4 +1,4 @@
-//! Weights that stand alone: one fused multiply-add for each column, in order.
+//! F32, F16 and BF16 weights: one fused multiply-add for each column, in order.
 
 use std::marker::PhantomData;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! How a run of 32 columns enters an output.
+//! The arithmetic of a run of 32 columns: from its integer dot to the f32 accumulator.
 //!
 //! With `s` the exact integer dot of weights and activations, one rounding for each line:
 //!

@@ -1,4 +1,4 @@
-//! How products are cut into pieces of work that workers claim.
+//! Splits the products of a linear step into pieces that workers claim.
 
 use std::ops::Range;
 
