@@ -226,6 +226,7 @@ impl Quantised {
 /// Quantises 32 columns.
 #[inline(always)]
 pub(crate) fn quantise_block<S: Simd>(simd: S, low: S::F32, high: S::F32) -> Quantised {
+    // A division for each block, not for each value: values are multiplied with its inverse.
     let largest = simd.largest_magnitude(low, high);
     let scale = largest / 127.0;
     let inverse = simd.splat(if largest == 0.0 { 0.0 } else { 127.0 / largest });

@@ -71,8 +71,8 @@ impl CpuBackend {
         CpuBackend { isa, pool, sized_for }
     }
 
-    /// The same backend, whose sizes are those of a pool of `threads`. For estimates: what it compiles has the sizes of
-    /// its own pool.
+    /// The same backend, whose sizes are those of a pool of `threads`. For estimates: what it
+    /// compiles has the sizes of its own pool.
     pub fn sized_for(self, threads: usize) -> CpuBackend {
         CpuBackend { sized_for: threads, ..self }
     }

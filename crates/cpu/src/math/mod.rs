@@ -1,5 +1,5 @@
-//! exp, tanh, sine and cosine. The crate has its own, so that their bits depend on no library and no
-//! instruction set: one polynomial, one order of operations, stated errors.
+//! exp, tanh, sine and cosine. The crate has its own, so that their bits depend on no library and
+//! no instruction set: one polynomial, one order of operations, stated errors.
 
 mod angle;
 mod exp;

@@ -54,13 +54,13 @@ pub(crate) fn rope_store(
 ) {
     let (heads, kv_heads) = (spec.heads as usize, spec.kv_heads as usize);
     let (k_dim, v_dim) = (spec.k_dim as usize, spec.v_dim as usize);
-    let (q_width, k_width) = (heads * k_dim, kv_heads * k_dim);
-    assert_eq!(input.columns(), q_width + k_width + kv_heads * v_dim, "columns of the joint rows");
-    assert_eq!(output.columns(), q_width, "columns of the rotated queries");
+    let (q_columns, k_columns) = (heads * k_dim, kv_heads * k_dim);
+    assert_eq!(input.columns(), q_columns + k_columns + kv_heads * v_dim, "columns of the joint rows");
+    assert_eq!(output.columns(), q_columns, "columns of the rotated queries");
     assert!(rotation.spec.rotated_dims() as usize <= k_dim, "more rotated elements than {k_dim}");
     target.check();
     isa.run(RotateQueries { rows: rows.clone(), rotation, k_dim, input, output });
-    let (k_column, v_column) = (q_width, q_width + k_width);
+    let (k_column, v_column) = (q_columns, q_columns + k_columns);
     isa.run(Store { rows, target, k: input, v: input, k_column, v_column, rotation: Some(rotation) });
 }
 
@@ -92,10 +92,10 @@ impl Kernel for RotateQueries<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let width = self.output.columns();
+        let columns = self.output.columns();
         for row in self.rows {
-            let output = self.output.row_mut(row, 0..width);
-            output.copy_from_slice(&self.input.row(row)[..width]);
+            let output = self.output.row_mut(row, 0..columns);
+            output.copy_from_slice(&self.input.row(row)[..columns]);
             for head in output.chunks_exact_mut(self.k_dim) {
                 self.rotation.rotate(simd, row, head);
             }

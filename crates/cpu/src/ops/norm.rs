@@ -107,6 +107,8 @@ fn norm_group<S: Simd>(
     input: &Rows<'_>,
     output: &Rows<'_>,
 ) {
+    // Two passes over the row: the factor is known only when all of it was read. The second pass
+    // finds it in the first-level cache.
     let (mean, scale) = statistics(simd, norm.spec, &input.row(row)[columns.clone()]);
     let (mean, scale) = (simd.splat(mean), simd.splat(scale));
     let own = |values: &'_ [f32]| if values.len() > columns.len() { columns.start } else { 0 };

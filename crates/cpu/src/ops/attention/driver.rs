@@ -80,7 +80,7 @@ impl Queries<'_, '_> {
         }
     }
 
-    fn width(&self) -> usize {
+    fn v_dims(&self) -> usize {
         (self.args.spec.v_dim as usize).next_multiple_of(LANES)
     }
 }
@@ -92,9 +92,9 @@ impl Kernel for RunItem<'_, '_> {
     fn run<S: Simd>(self, simd: S) {
         let RunItem { args, item, scratch } = self;
         let queries = Queries { args, block: &item.block };
-        let (rows, width) = (queries.count(), queries.width());
+        let (rows, v_dims) = (queries.count(), queries.v_dims());
         load_queries(simd, &queries, 0, &mut scratch.q);
-        scratch.total.state_mut().clear(rows, width);
+        scratch.total.state_mut().clear(rows, v_dims);
         for span in item.spans.clone() {
             let positions = span * SPAN..(span + 1) * SPAN;
             run_span(simd, &queries, positions.clone(), scratch);
@@ -104,9 +104,9 @@ impl Kernel for RunItem<'_, '_> {
             match item.partial {
                 None => {
                     let active = queries.active(&positions);
-                    fold(simd, &mut total.state_mut(), span.state(), active, width, factors);
+                    fold(simd, &mut total.state_mut(), span.state(), active, v_dims, factors);
                 }
-                Some(partial) => save(span.state(), args, partial, rows, width),
+                Some(partial) => save(span.state(), args, partial, rows, v_dims),
             }
         }
         if item.partial.is_none() {
@@ -122,9 +122,9 @@ impl Kernel for RunFold<'_, '_> {
     fn run<S: Simd>(self, simd: S) {
         let RunFold { args, fold: parts, scratch } = self;
         let queries = Queries { args, block: &parts.block };
-        let (rows, width) = (queries.count(), queries.width());
+        let (rows, v_dims) = (queries.count(), queries.v_dims());
         let floats = partial_floats(rows, args.spec.v_dim as usize);
-        scratch.total.state_mut().clear(rows, width);
+        scratch.total.state_mut().clear(rows, v_dims);
         for (index, span) in parts.spans.clone().enumerate() {
             let start = parts.partial + index * floats;
             let memory = args.partials.get(start..start + floats);
@@ -133,7 +133,7 @@ impl Kernel for RunFold<'_, '_> {
             let active = queries.active(&(span * SPAN..(span + 1) * SPAN));
             let AttentionScratch { total, factors: [there, coming], .. } = scratch;
             let factors = [there.get_mut(), coming.get_mut()];
-            fold(simd, &mut total.state_mut(), StateRef { max, sum, acc }, active, width, factors);
+            fold(simd, &mut total.state_mut(), StateRef { max, sum, acc }, active, v_dims, factors);
         }
         write_results(simd, &queries, &mut scratch.total.state_mut());
     }
@@ -174,8 +174,8 @@ fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, rope_offset: u32, t
 /// The state of a span: its tiles folded in order.
 #[inline(always)]
 fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scratch: &mut AttentionScratch) {
-    let width = queries.width();
-    scratch.span.state_mut().clear(queries.count(), width);
+    let v_dims = queries.v_dims();
+    scratch.span.state_mut().clear(queries.count(), v_dims);
     let active = queries.active(&span);
     if active.is_empty() {
         return;
@@ -191,7 +191,7 @@ fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scr
         run_tile(simd, queries, &tile, rows.clone(), scratch);
         let AttentionScratch { tile, span, factors: [there, coming], .. } = scratch;
         let factors = [there.get_mut(), coming.get_mut()];
-        fold(simd, &mut span.state_mut(), tile.state(), rows, width, factors);
+        fold(simd, &mut span.state_mut(), tile.state(), rows, v_dims, factors);
     }
 }
 
@@ -258,6 +258,7 @@ fn score_rows<S: Simd>(
     let q = q.floats.get().as_chunks::<QUERY>().0;
     for block in blocks(rows.len()) {
         let block = rows.start + block.start..rows.start + block.end;
+        // The first block of rows asks for the next tile; the others would ask again.
         let k = if block.start == rows.start { k } else { k.without_ahead() };
         let out = &mut out[block.clone()];
         match k {
@@ -288,30 +289,30 @@ fn add_values<S: Simd>(
     edge: &mut [u32],
     acc: &mut [f32],
 ) {
-    let width = queries.width();
+    let v_dims = queries.v_dims();
     for block in blocks(rows.len()) {
         let block = rows.start + block.start..rows.start + block.end;
         let v = if block.start == rows.start { v } else { v.without_ahead() };
         let runs = Runs::new(&seen[block.clone()]);
         let mut fresh = runs.start_together();
         if !fresh {
-            acc[block.start * width..block.end * width].fill(0.0);
+            acc[block.start * v_dims..block.end * v_dims].fill(0.0);
         }
         for (rows, positions) in runs {
             let rows = block.start + rows.start..block.start + rows.end;
-            let out = &mut acc[rows.start * width..rows.end * width];
+            let out = &mut acc[rows.start * v_dims..rows.end * v_dims];
             match v {
                 Tile::F32(v) => {
                     let factors = &probabilities.scores[rows];
-                    Values { factors, v, steps: positions, fresh, out, width }.add(simd);
+                    Values { factors, v, steps: positions, fresh, out, v_dims }.add(simd);
                 }
                 Tile::F16(v) => {
                     let factors = &probabilities.scores[rows];
-                    Values { factors, v, steps: positions, fresh, out, width }.add(simd);
+                    Values { factors, v, steps: positions, fresh, out, v_dims }.add(simd);
                 }
                 Tile::BF16(v) => {
                     let factors = &probabilities.pairs[rows];
-                    add_pairs(simd, Values { factors, v, steps: 0..0, fresh, out, width }, positions, edge);
+                    add_pairs(simd, Values { factors, v, steps: 0..0, fresh, out, v_dims }, positions, edge);
                 }
             }
             fresh = false;
@@ -383,7 +384,7 @@ fn add_pairs<S: Simd>(
     positions: Range<usize>,
     edge: &mut [u32],
 ) {
-    let Values { factors, v, mut fresh, out, width, .. } = values;
+    let Values { factors, v, mut fresh, out, v_dims, .. } = values;
     let last = positions.end.div_ceil(2);
     let mut pair = positions.start / 2;
     while pair < last {
@@ -391,15 +392,21 @@ fn add_pairs<S: Simd>(
         let (v, end) = if mask == u32::MAX {
             (v, positions.end / 2)
         } else {
-            for (edge, word) in edge[..width].iter_mut().zip(&v.values[pair * v.stride..][..width]) {
+            for (edge, word) in edge[..v_dims].iter_mut().zip(&v.values[pair * v.stride..][..v_dims]) {
                 *edge = word & mask;
             }
             (
-                Matrix { values: &edge[..width], stride: width, column: 0, first: pair, ahead: Ahead::NONE },
+                Matrix {
+                    values: &edge[..v_dims],
+                    stride: v_dims,
+                    column: 0,
+                    first: pair,
+                    ahead: Ahead::NONE,
+                },
                 pair + 1,
             )
         };
-        Values { factors, v, steps: pair..end, fresh, out, width }.add(simd);
+        Values { factors, v, steps: pair..end, fresh, out, v_dims }.add(simd);
         fresh = false;
         pair = end;
     }
@@ -414,26 +421,26 @@ fn half_mask(pair: usize, positions: &Range<usize>) -> u32 {
 
 /// Keeps a span's state for the fold after the barrier.
 #[inline(always)]
-fn save(state: StateRef<'_>, args: &AttentionArgs<'_>, start: usize, rows: usize, width: usize) {
-    let memory = args.partials.get_mut(start..start + rows * (width + 2));
+fn save(state: StateRef<'_>, args: &AttentionArgs<'_>, start: usize, rows: usize, v_dims: usize) {
+    let memory = args.partials.get_mut(start..start + rows * (v_dims + 2));
     let (max, rest) = memory.split_at_mut(rows);
     let (sum, acc) = rest.split_at_mut(rows);
     max.copy_from_slice(&state.max[..rows]);
     sum.copy_from_slice(&state.sum[..rows]);
-    acc.copy_from_slice(&state.acc[..rows * width]);
+    acc.copy_from_slice(&state.acc[..rows * v_dims]);
 }
 
 /// Folds the sinks, divides and writes.
 #[inline(always)]
 fn write_results<S: Simd>(simd: S, queries: &Queries<'_, '_>, state: &mut StateMut<'_>) {
-    let (width, v_dim) = (queries.width(), queries.args.spec.v_dim as usize);
+    let (v_dims, v_dim) = (queries.v_dims(), queries.args.spec.v_dim as usize);
     for row in 0..queries.count() {
         let (batch_row, head) = queries.place(row);
         if let Some(sinks) = queries.args.sinks {
-            fold_sink(simd, state, row, width, sinks[head]);
+            fold_sink(simd, state, row, v_dims, sinks[head]);
         }
         let sum = simd.splat(state.sum[row]);
-        let acc = &state.acc[row * width..(row + 1) * width];
+        let acc = &state.acc[row * v_dims..(row + 1) * v_dims];
         let out = queries.args.out.row_mut(batch_row, head * v_dim..(head + 1) * v_dim);
         for (acc, out) in acc.as_chunks::<LANES>().0.iter().zip(out.chunks_mut(LANES)) {
             crate::math::store_part(simd, simd.div(simd.load(acc), sum), out);

@@ -121,10 +121,14 @@ fn multiply<S: Simd, E: Stored, const R: usize, const V: usize>(
     let values = &matrix.values[(steps.start - matrix.first) * stride..(steps.end - matrix.first) * stride];
     for (row, step) in values.chunks_exact(stride).zip(steps) {
         let lanes = row[column..column + V * LANES].as_chunks::<LANES>().0;
+        // A vector of K or V is loaded and widened once for all `R` rows; with one row (a decode)
+        // this load bounds the loop, with six the multiply-adds do.
         let mut vectors = [E::load(simd, &lanes[0]); V];
         for v in 1..V {
             vectors[v] = E::load(simd, &lanes[v]);
         }
+        // The next tile lies in another block, where the hardware's prefetcher does not look. A
+        // share of it with each step: all at once would wait for memory.
         for byte in (0..matrix.ahead.bytes).step_by(64) {
             simd.prefetch(matrix.ahead.address.wrapping_add(step * matrix.ahead.bytes + byte));
         }
@@ -203,9 +207,9 @@ struct ValueTile<'a, E: Stored, const N: usize, const R: usize, const V: usize> 
     steps: Range<usize>,
     /// Whether the sums start at zero instead of what is in `out`.
     fresh: bool,
-    /// Rows, `width` apart.
+    /// Rows, `v_dims` apart.
     out: &'a mut [f32],
-    width: usize,
+    v_dims: usize,
 }
 
 impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for ValueTile<'_, E, N, R, V> {
@@ -218,10 +222,10 @@ impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for Value
         let mut acc = if self.fresh {
             [[simd.splat(0.0); V]; R]
         } else {
-            load_rows(simd, self.out, self.width, self.column)
+            load_rows(simd, self.out, self.v_dims, self.column)
         };
         multiply::<S, E, R, V>(simd, &mut acc, self.v, self.column, self.steps, |step, r| factors[r][step]);
-        store_rows(simd, &acc, self.out, self.width, self.column);
+        store_rows(simd, &acc, self.out, self.v_dims, self.column);
     }
 }
 
@@ -279,7 +283,7 @@ pub(super) struct Values<'a, E: Stored, const N: usize> {
     pub(super) fresh: bool,
     pub(super) out: &'a mut [f32],
     /// Dims, a multiple of the lanes, and the distance of rows of `out`.
-    pub(super) width: usize,
+    pub(super) v_dims: usize,
 }
 
 impl<E: Stored, const N: usize> Values<'_, E, N> {
@@ -287,8 +291,8 @@ impl<E: Stored, const N: usize> Values<'_, E, N> {
     #[inline(always)]
     pub(super) fn add<S: Simd>(mut self, simd: S) {
         let mut column = 0;
-        while column < self.width {
-            column += LANES * self.some_columns(simd, (self.width - column) / LANES, column);
+        while column < self.v_dims {
+            column += LANES * self.some_columns(simd, (self.v_dims - column) / LANES, column);
             self.v.ahead = Ahead::NONE;
         }
     }
@@ -315,9 +319,9 @@ impl<E: Stored, const N: usize> Values<'_, E, N> {
     fn columns<S: Simd, const V: usize>(&mut self, simd: S, column: usize) {
         if S::SCALAR {
             for row in 0..self.factors.len() {
-                let (factors, out) = (&self.factors[row..], &mut self.out[row * self.width..]);
-                let (v, steps, fresh, width) = (self.v, self.steps.clone(), self.fresh, self.width);
-                simd.outlined(ValueTile::<E, N, 1, V> { factors, v, column, steps, fresh, out, width });
+                let (factors, out) = (&self.factors[row..], &mut self.out[row * self.v_dims..]);
+                let (v, steps, fresh, v_dims) = (self.v, self.steps.clone(), self.fresh, self.v_dims);
+                simd.outlined(ValueTile::<E, N, 1, V> { factors, v, column, steps, fresh, out, v_dims });
             }
             return;
         }
@@ -340,7 +344,7 @@ impl<E: Stored, const N: usize> Values<'_, E, N> {
             steps: self.steps.clone(),
             fresh: self.fresh,
             out: self.out,
-            width: self.width,
+            v_dims: self.v_dims,
         }
     }
 }

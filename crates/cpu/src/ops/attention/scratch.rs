@@ -62,8 +62,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    fn new(rows: usize, width: usize) -> Store {
-        Store { max: Aligned::new(rows), sum: Aligned::new(rows), acc: Aligned::new(rows * width) }
+    fn new(rows: usize, v_dims: usize) -> Store {
+        Store { max: Aligned::new(rows), sum: Aligned::new(rows), acc: Aligned::new(rows * v_dims) }
     }
 }
 
@@ -107,11 +107,11 @@ pub(crate) struct AttentionScratch {
     pub(super) pairs: Aligned<u32>,
     /// A tile of K, in the form that its format asks for.
     pub(super) k: KeyTile,
-    /// A tile of V as [TILE][width].
+    /// A tile of V as [TILE][v_dims].
     pub(super) v: Aligned<f32>,
-    /// A tile of V as pairs of bf16, [TILE / 2][width].
+    /// A tile of V as pairs of bf16, [TILE / 2][v_dims].
     pub(super) v_pairs: Aligned<u32>,
-    /// A row of pairs of which one half is hidden, [width].
+    /// A row of pairs of which one half is hidden, [v_dims].
     pub(super) edge: Aligned<u32>,
     /// State of one tile, of one span, of the whole.
     pub(super) tile: Store,
@@ -126,13 +126,13 @@ impl AttentionScratch {
     pub(crate) fn new<'a>(
         operations: impl IntoIterator<Item = (&'a AttentionSpec, &'a KvGroupSpec)>,
     ) -> AttentionScratch {
-        let (mut rows, mut k_dim, mut width) = (0, 0, 0);
+        let (mut rows, mut k_dim, mut v_dims) = (0, 0, 0);
         let (mut k_pairs, mut v_pairs, mut k_quantised) = (0, 0, 0);
         for (spec, group) in operations {
             let wide = (spec.v_dim as usize).next_multiple_of(LANES);
             rows = rows.max(SHARED_ROWS.max((spec.heads / spec.kv_heads) as usize)).next_multiple_of(LANES);
             k_dim = k_dim.max(spec.k_dim as usize);
-            width = width.max(wide);
+            v_dims = v_dims.max(wide);
             if group.k_format == KvFormat::BF16 {
                 k_pairs = k_pairs.max(spec.k_dim as usize / 2);
             }
@@ -160,12 +160,12 @@ impl AttentionScratch {
                 words: Aligned::new(k_quantised * TILE),
                 scales: Aligned::new(k_quantised / BLOCK * TILE),
             },
-            v: Aligned::new(TILE * width),
+            v: Aligned::new(TILE * v_dims),
             v_pairs: Aligned::new(TILE / 2 * v_pairs),
             edge: Aligned::new(v_pairs),
-            tile: Store::new(rows, width),
-            span: Store::new(rows, width),
-            total: Store::new(rows, width),
+            tile: Store::new(rows, v_dims),
+            span: Store::new(rows, v_dims),
+            total: Store::new(rows, v_dims),
             factors: [Aligned::new(rows), Aligned::new(rows)],
         }
     }

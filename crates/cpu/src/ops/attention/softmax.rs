@@ -82,6 +82,7 @@ fn softmax_row<S: Simd>(
     if seen != (0..TILE) {
         hide(simd, &mut values, seen);
     }
+    // All 64 scores stay in four vectors from here to the sum.
     let max = simd.max(simd.max(values[0], values[1]), simd.max(values[2], values[3]));
     let max = simd.reduce_max(max);
     for value in &mut values {
@@ -95,6 +96,7 @@ fn softmax_row<S: Simd>(
         }
         Some(pairs) => round(simd, &mut values, pairs),
     }
+    // The fixed tree of the contract: four vectors, then the lanes.
     let sum = simd.add(simd.add(values[0], values[1]), simd.add(values[2], values[3]));
     (max, simd.reduce_add(sum))
 }

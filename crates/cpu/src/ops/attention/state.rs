@@ -10,7 +10,7 @@ use crate::math::{exp_of_nonpositive, load_padded, store_part};
 pub(super) struct StateMut<'a> {
     pub(super) max: &'a mut [f32],
     pub(super) sum: &'a mut [f32],
-    /// [row][width].
+    /// [row][v_dims].
     pub(super) acc: &'a mut [f32],
 }
 
@@ -19,7 +19,7 @@ pub(super) struct StateMut<'a> {
 pub(super) struct StateRef<'a> {
     pub(super) max: &'a [f32],
     pub(super) sum: &'a [f32],
-    /// [row][width].
+    /// [row][v_dims].
     pub(super) acc: &'a [f32],
 }
 
@@ -37,10 +37,10 @@ impl Store {
 
 impl StateMut<'_> {
     /// The state before the first fold: maximum -inf, sum +0, accumulators +0.
-    pub(super) fn clear(&mut self, rows: usize, width: usize) {
+    pub(super) fn clear(&mut self, rows: usize, v_dims: usize) {
         self.max[..rows].fill(f32::NEG_INFINITY);
         self.sum[..rows].fill(0.0);
-        self.acc[..rows * width].fill(0.0);
+        self.acc[..rows * v_dims].fill(0.0);
     }
 }
 
@@ -53,14 +53,14 @@ pub(super) fn fold<S: Simd>(
     into: &mut StateMut<'_>,
     from: StateRef<'_>,
     rows: Range<usize>,
-    width: usize,
+    v_dims: usize,
     factors: [&mut [f32]; 2],
 ) {
     let [there, coming] = factors;
     fold_sums(simd, into, from, rows.clone(), there, coming);
     for row in rows {
         let (a, b) = (simd.splat(there[row]), simd.splat(coming[row]));
-        let columns = row * width..(row + 1) * width;
+        let columns = row * v_dims..(row + 1) * v_dims;
         let acc = into.acc[columns.clone()].as_chunks_mut::<LANES>().0;
         let add = from.acc[columns].as_chunks::<LANES>().0;
         for (acc, add) in acc.iter_mut().zip(add) {
@@ -99,7 +99,7 @@ fn fold_sums<S: Simd>(
 /// Folds a sink: a position whose score is the sink's logit and whose value is zero, so `acc =
 /// fma(acc, a, +0)`.
 #[inline(always)]
-pub(super) fn fold_sink<S: Simd>(simd: S, state: &mut StateMut<'_>, row: usize, width: usize, sink: f32) {
+pub(super) fn fold_sink<S: Simd>(simd: S, state: &mut StateMut<'_>, row: usize, v_dims: usize, sink: f32) {
     let (old, new) = (simd.splat(state.max[row]), simd.splat(sink));
     let max = simd.max(old, new);
     let a = exp_of_nonpositive(simd, simd.sub(old, max));
@@ -107,7 +107,7 @@ pub(super) fn fold_sink<S: Simd>(simd: S, state: &mut StateMut<'_>, row: usize, 
     let sum = simd.fma(simd.splat(state.sum[row]), a, b);
     store_part(simd, max, &mut state.max[row..row + 1]);
     store_part(simd, sum, &mut state.sum[row..row + 1]);
-    for acc in state.acc[row * width..(row + 1) * width].as_chunks_mut::<LANES>().0 {
+    for acc in state.acc[row * v_dims..(row + 1) * v_dims].as_chunks_mut::<LANES>().0 {
         simd.store(simd.fma(simd.load(acc), a, simd.splat(0.0)), acc);
     }
 }

@@ -136,6 +136,8 @@ impl<const N: usize> RunOfTokens<'_, N> {
         weights: &(impl Weights<S> + ?Sized),
         dots: &mut [[R::Dots<S>; P]; N],
     ) {
+        // Step by step over all sums: each waits for its own last dot only, so the more sums, the
+        // better the latency is hidden.
         for i in HALF * STEPS / 2..(HALF + 1) * STEPS / 2 {
             let mut step = [weights.step(simd, 0, i); P];
             for p in 1..P {
