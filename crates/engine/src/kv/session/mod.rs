@@ -12,7 +12,7 @@
 //!
 //! All numbers are little-endian. Rows are canonical, so a file made under one layout, block size
 //! and context serves another. [`SessionFile::open`] reads the header, [`SessionFile::verify`] the
-//! rows; nothing is used before its sum is right. [`save`] writes to another name and renames, so
+//! rows; nothing is used before its sum is right. [`save()`] writes to another name and renames, so
 //! that there is a whole file under the name at every moment.
 
 mod codec;
