@@ -72,7 +72,7 @@ fn a_file_that_cannot_be_used_is_left_as_it_is() {
     refused(&["--chat-template", "chatml"], "another chat template");
     for (bytes, words) in [
         (good[..good.len() - 1].to_vec(), "it is truncated"),
-        ([&good[..], b"x"].concat(), "1 byte follows its end"),
+        ([&good[..], b"x"].concat(), "data follows its end (bytes: 1)"),
         (b"something else".to_vec(), "it is not a session file"),
         (Vec::new(), "it is not a session file"),
         ([&good[..400], &[good[400] ^ 1], &good[401..]].concat(), "it is damaged"),

@@ -1,7 +1,6 @@
 //! Errors of the store.
 
 use minfer_graph::BackendError;
-use minfer_tensor::counted;
 
 /// Why an operation failed. Nothing has changed then, except that cached blocks may have been
 /// evicted.
@@ -39,7 +38,7 @@ pub enum StoreError {
         source: BackendError,
     },
     /// The sequence has fewer tokens than it is to be cut to.
-    #[error("KV sequence {sequence} has {} and cannot be cut to {wanted}", counted(*length, "token"))]
+    #[error("KV sequence {sequence} has length {length} and cannot be cut to {wanted}")]
     TooShort {
         /// The sequence.
         sequence: u64,
@@ -49,7 +48,7 @@ pub enum StoreError {
         wanted: u32,
     },
     /// Tokens to be removed that the sequence does not have.
-    #[error("KV sequence {sequence} has {}: {from}..{to} cannot be removed", counted(*length, "token"))]
+    #[error("KV sequence {sequence} has length {length}: {from}..{to} cannot be removed")]
     NoSuchTokens {
         /// The sequence.
         sequence: u64,

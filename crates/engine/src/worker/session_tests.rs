@@ -423,7 +423,7 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     bench.worker.save_session(ID, &path, Vec::new()).unwrap();
     let refused = |bench: &mut Bench| bench.load(SessionId(2), &path, None).unwrap_err().to_string();
     let mut small = bench_on(&eloquent(), 32, 64);
-    assert_eq!(refused(&mut small), "it holds 48 positions, the context has 32");
+    assert_eq!(refused(&mut small), "it holds a sequence of length 48, the context has 32");
     small.assert_idle();
     let mut full = bench_on(&eloquent(), 64, 8);
     let _running = full.submit(Request { session: None, ..turn(&[1; 60], 4) }).unwrap();

@@ -25,7 +25,6 @@ use std::path::PathBuf;
 
 use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
-use minfer_tensor::counted;
 
 pub use file::{SessionFile, SessionRows};
 pub use save::{RowSource, check_target, save};
@@ -149,7 +148,7 @@ pub enum SessionError {
     #[error("it is read-only")]
     ReadOnly,
     /// The header is longer than a header may be.
-    #[error("its header of {} is longer than {MOST_HEADER_BYTES}", counted(*found, "byte"))]
+    #[error("its header length {found} is over {MOST_HEADER_BYTES}")]
     LongHeader {
         /// Its length.
         found: u64,
@@ -161,7 +160,7 @@ pub enum SessionError {
         found: u32,
     },
     /// The file ends too early.
-    #[error("it is truncated: {} of {expected}", counted(*found, "byte"))]
+    #[error("it is truncated: its length is {found} of {expected}")]
     Truncated {
         /// Its length.
         found: u64,
@@ -169,7 +168,7 @@ pub enum SessionError {
         expected: u64,
     },
     /// Bytes follow the end of the file.
-    #[error("{} its end", counted(*.0, "byte").with("follows", "follow"))]
+    #[error("data follows its end (bytes: {0})")]
     Trailing(u64),
     /// A checksum does not match.
     #[error("it is damaged: the sum over {part} does not match")]
@@ -198,7 +197,7 @@ pub enum SessionError {
     #[error("its layers are not those of this model")]
     Shape,
     /// The sequence is longer than the context.
-    #[error("it holds {}, the context has {n_ctx}", counted(*length, "position"))]
+    #[error("it holds a sequence of length {length}, the context has {n_ctx}")]
     TooLong {
         /// Rows of the sequence.
         length: u32,

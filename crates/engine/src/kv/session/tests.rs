@@ -167,8 +167,11 @@ fn refusals_say_why() {
     assert_eq!(reason(b""), "it is not a session file");
     assert_eq!(reason(&with(8, &[2])), "it is of version 2, this build reads version 1");
     let length = bytes.len();
-    assert_eq!(reason(&bytes[..length - 1]), format!("it is truncated: {} bytes of {length}", length - 1));
-    assert_eq!(reason(&[&bytes[..], b"abc"].concat()), "3 bytes follow its end");
+    assert_eq!(
+        reason(&bytes[..length - 1]),
+        format!("it is truncated: its length is {} of {length}", length - 1)
+    );
+    assert_eq!(reason(&[&bytes[..], b"abc"].concat()), "data follows its end (bytes: 3)");
     assert_eq!(reason(&with(30, &[99])), "it is damaged: the sum over its header does not match");
     assert_eq!(
         reason(&with(length - 20, &[99])),
@@ -291,10 +294,7 @@ fn a_long_file_is_refused_by_its_header() {
     let other = SessionIdentity { model: 8, ..IDENTITY };
     assert!(matches!(opened(other), Err(SessionError::Model)));
     write(&front(&header, u32::MAX));
-    assert_eq!(
-        opened(IDENTITY).unwrap_err().to_string(),
-        "its header of 4294967295 bytes is longer than 268435456"
-    );
+    assert_eq!(opened(IDENTITY).unwrap_err().to_string(), "its header length 4294967295 is over 268435456");
     // More sequences than a file has: nothing is set aside for them.
     let mut many = super::header::Header::new(IDENTITY, &spec(16), Vec::new()).encode();
     let at = many.len() - 4;

@@ -147,7 +147,7 @@ fn a_window_gives_back_what_no_later_token_sees_but_anchors() {
     let error = world.store.remove(&mut world.arena, id, 50..60).unwrap_err();
     assert!(error.to_string().contains("cannot have 57 tokens: the next one sees position 38"), "{error}");
     let error = world.store.remove(&mut world.arena, id, 50..68).unwrap_err();
-    assert_eq!(error.to_string(), "KV sequence 0 has 67 tokens: 50..68 cannot be removed");
+    assert_eq!(error.to_string(), "KV sequence 0 has length 67: 50..68 cannot be removed");
     check(&world.store, &world.arena, &world.model);
 
     world.close(id);

@@ -40,7 +40,7 @@ fn errors_name_sequence_and_numbers() {
     let text = "KV sequence 1: 2 more blocks for positions 5..33, but 1 of 2 are free";
     assert_eq!(error.to_string(), text);
     let error = store.truncate(&mut arena, b, 6).unwrap_err();
-    assert_eq!(error.to_string(), "KV sequence 1 has 5 tokens and cannot be cut to 6");
+    assert_eq!(error.to_string(), "KV sequence 1 has length 5 and cannot be cut to 6");
     arena.set_fault(Some(Fault::From(0)));
     let error = store.prepare(&mut arena, b, &[7; 12]).unwrap_err();
     let text = "KV sequence 1: positions 5..17: KV block: 256 bytes of memory were refused";
