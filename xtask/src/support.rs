@@ -37,9 +37,12 @@ Made by `cargo xtask docs` from the code's own tables; the CI checks that it is 
 
 fn families() -> Result<String> {
     let mut text = String::from(
-        "\n## Families\n\nEach tiny model has log-probabilities recorded with llama.cpp, to which the engine's agree within 2e-5 (2e-3 \
-         where there is GELU, which llama.cpp computes in f16) on every instruction set; its bits\ndo not depend on threads, chunks, batch or instruction set (contract test). Real models are those of \
-         the catalogue.\n\n| family | recorded tiny models | real models |\n| --- | --- | --- |\n",
+        "\n## Families\n\n\
+         Each tiny model has log-probabilities recorded with llama.cpp. The engine agrees with them within\n\
+         2e-5 on every instruction set, or 2e-3 where the model has GELU, which llama.cpp computes in f16.\n\
+         Bits do not depend on threads, chunks, batch or instruction set (contract test). Real models are\n\
+         those of the catalogue.\n\n\
+         | family | recorded tiny models | real models |\n| --- | --- | --- |\n",
     );
     for family in FAMILIES {
         let recorded: Vec<&str> = synthetic::Family::ALL
@@ -67,9 +70,12 @@ fn architecture(tiny: synthetic::Family) -> String {
 
 fn types() -> Result<String> {
     let mut text = String::from(
-        "\n## Types of weights\n\nDecoders are compared with the `gguf` Python package on recorded random blocks, bit for bit. Kernels are \
-         compared with f64 sums over the decoded\nweights, and a tiny model's logits are recorded (`crates/minfer/tests/bits.json`) and take \
-         part in the contract test.\n\n| type | weights of a block | bytes of a block | decoder | kernels |\n| --- | --- | --- | --- | --- |\n",
+        "\n## Types of weights\n\n\
+         Decoders are compared with the `gguf` Python package on recorded random blocks, bit for bit.\n\
+         Kernels are compared with f64 sums over the decoded weights. The logits of a tiny model of each\n\
+         type are recorded (`crates/minfer/tests/bits.json`) and take part in the contract test.\n\n\
+         | type | weights of a block | bytes of a block | decoder | kernels |\n\
+         | --- | --- | --- | --- | --- |\n",
     );
     let bits = read("crates/minfer/tests/bits.json")?;
     let bits: serde_json::Value = serde_json::from_str(&bits).context("bits.json is not JSON")?;
@@ -97,9 +103,10 @@ fn operations() -> Result<String> {
     let cpu = CpuBackend::new(Isa::Scalar, Arc::new(Pool::new(1)?));
     let backends: [&dyn Backend; 1] = [&cpu];
     let mut text = String::from(
-        "\n## Operations\n\nEvery backend runs one list of cases (`crates/testkit/src/op_cases`): an operation with operand types and \
-         shapes. Results are compared with f64 arithmetic\non the decoded weights. Types are those of the weights, or of the \
-         rows of the KV cache.\n\n| operation | types | cases |",
+        "\n## Operations\n\n\
+         Every backend runs one list of cases (`crates/testkit/src/op_cases`): an operation with operand\n\
+         types and shapes. Results are compared with f64 arithmetic on the decoded weights. Types are those\n\
+         of the weights, or of the rows of the KV cache.\n\n| operation | types | cases |",
     );
     backends.iter().for_each(|backend| text.push_str(&format!(" {} |", backend.name())));
     text.push_str("\n| --- | --- | --- |");
@@ -148,8 +155,9 @@ fn groups<'a>(cases: &'a [OpCase], backends: &[&dyn Backend]) -> Vec<Group<'a>> 
 
 fn tokenizers() -> String {
     let mut text = String::from(
-        "\n## Tokenizers\n\nToken ids are compared with ones that were recorded with llama.cpp. An unknown pre-tokenizer is \
-         refused with the names of those that are read.\n\n| `tokenizer.ggml.model` | what it is |\n| --- | --- |\n",
+        "\n## Tokenizers\n\n\
+         Token ids are compared with ids recorded with llama.cpp. An unknown pre-tokenizer is an error that\n\
+         lists the known ones.\n\n| `tokenizer.ggml.model` | what it is |\n| --- | --- |\n",
     );
     for (name, what) in TOKENIZER_MODELS {
         row(&mut text, &[name, what]);
@@ -167,10 +175,12 @@ fn templates() -> Result<String> {
     let references: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&references).context("references.json is not JSON")?;
     let mut text = String::from(
-        "\n## Chat templates\n\nTemplates of real models are rendered with a fixed set of conversations and compared with Python's jinja2, byte \
-         for byte: those of llama.cpp's\nsource package and those inside the catalogue's files. Where a template refuses a conversation, minfer \
-         refuses it with the same words; where\nPython itself fails inside the template, there is nothing to compare.\n\n| template | equal | \
-         refused | Python fails |\n| --- | --- | --- | --- |\n",
+        "\n## Chat templates\n\n\
+         Templates of real models are rendered with a fixed set of conversations and compared with Python's\n\
+         jinja2, byte for byte: those of llama.cpp's source package and those inside the catalogue's files.\n\
+         Where a template refuses a conversation, minfer refuses it with the same words. Where Python itself\n\
+         fails inside the template, there is nothing to compare.\n\n\
+         | template | equal | refused | Python fails |\n| --- | --- | --- | --- |\n",
     );
     for (name, template) in &references {
         let outcomes =
