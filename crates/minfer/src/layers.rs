@@ -70,7 +70,7 @@ pub mod models {
 
 /// Element types of tensors.
 pub mod tensor {
-    pub use minfer_tensor::{Counted, DType, counted};
+    pub use minfer_tensor::DType;
 }
 
 /// Tokenizers and chat templates.
