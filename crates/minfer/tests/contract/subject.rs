@@ -42,7 +42,8 @@ impl<'a> Subject<'a> {
         Subject { file, format, prompt, runner: None, folder }
     }
 
-    /// Logits after the first `positions` tokens, as far as the variant computes them, proven to have been computed as it says.
+    /// Logits after the first `positions` tokens, as far as the variant computes them, proven to
+    /// have been computed as it says.
     pub(crate) fn logits(&mut self, positions: usize, variant: Variant) -> Rows {
         let saved = (variant.prefix == Prefix::Restored).then(|| self.saved(positions, variant));
         let prompt = &self.prompt[..positions];
@@ -184,7 +185,8 @@ impl<'a> Run<'a> {
         (0..count).map(token).collect()
     }
 
-    /// The sequence's blocks lie in the order that the variant wants, and rows that others know were copied before the next was written.
+    /// The sequence's blocks lie in the order that the variant wants, and rows that others know
+    /// were copied before the next was written.
     fn check_places(&self) {
         let stats = self.runner.store().stats();
         let beside_others = matches!(self.variant.prefix, Prefix::Reused | Prefix::Shared);
@@ -202,7 +204,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// A sequence with the prompt's beginning and, where that is to end, a token that the prompt does not go on with.
+/// A sequence with the prompt's beginning and, where that is to end, a token that the prompt does
+/// not go on with.
 fn donate(runner: &mut Runner, prompt: &[u32], cut: usize, variant: Variant) -> SequenceId {
     let donor = runner.open();
     let mut tokens = prompt[..cut].to_vec();

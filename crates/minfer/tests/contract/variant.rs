@@ -37,8 +37,8 @@ pub(crate) enum Mates {
     Around,
 }
 
-/// Where the rows of the prompt's beginning come from. But for the first it is cut inside of a block of 16, and windows
-/// give back what is out of sight.
+/// Where the rows of the prompt's beginning come from. But for the first it is cut inside of a
+/// block of 16, and windows give back what is out of sight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prefix {
     Computed,
@@ -64,6 +64,34 @@ impl Variant {
         rewritten: true,
     };
 
+    /// The values of all factors, in a fixed order.
+    pub(crate) fn values(&self) -> [String; 10] {
+        let Variant {
+            isa,
+            threads,
+            chunk,
+            mates,
+            placement,
+            layout,
+            block_tokens,
+            prefix,
+            head_rows,
+            rewritten,
+        } = *self;
+        [
+            isa.to_string(),
+            threads.to_string(),
+            chunk.to_string(),
+            format!("{mates:?}"),
+            format!("{placement:?}"),
+            format!("{layout:?}"),
+            block_tokens.to_string(),
+            format!("{prefix:?}"),
+            head_rows.to_string(),
+            rewritten.to_string(),
+        ]
+    }
+
     /// Whether a model that was loaded for one serves the other.
     pub(crate) fn is_loaded_alike(&self, other: &Variant) -> bool {
         let loaded = |variant: &Variant| Variant {
@@ -78,7 +106,8 @@ impl Variant {
         loaded(self) == loaded(other)
     }
 
-    /// How the file is made that a restored beginning comes from: as little as possible is the same.
+    /// How the file is made that a restored beginning comes from: as little as possible is the
+    /// same.
     pub(crate) fn saved(self) -> Variant {
         let layout = match self.layout {
             KvLayout::SeqMajor => KvLayout::HeadMajor,
