@@ -1,4 +1,5 @@
-//! Any bytes are read as GGUF or refused on one line; what is read can be read whole, and written again.
+//! GGUF reader: any bytes give a file or a one-line error. A file can be read whole and written
+//! again.
 #![no_main]
 
 #[path = "../../crates/formats/tests/gguf/walk.rs"]

@@ -1,4 +1,5 @@
-//! Any bytes are read as a session file and taken by a cache, or refused on one line, also behind right sums.
+//! Session files: any bytes are restored into a KV cache or give a one-line error, also with valid
+//! checksums.
 #![no_main]
 
 #[path = "../../crates/engine/src/kv/session/tests/hostile.rs"]

@@ -11,7 +11,8 @@ mod split;
 use libfuzzer_sys::fuzz_target;
 use split::groups;
 
-// Names as a folder could have them, apart by line ends; `#` stands for what a part's name has in its middle.
+// Names as a folder could have them, apart by line ends; `#` stands for what a part's name has in
+// its middle.
 fuzz_target!(|names: &str| {
     let names = names.replace('#', "-00001-of-0000");
     check::check(&names.lines().map(|name| format!("{name}.gguf")).collect());

@@ -1,4 +1,5 @@
-//! Any chat template renders any conversation or is refused, and message content never becomes a control token.
+//! Chat templates: any template renders any conversation or gives an error. Message content never
+//! becomes a control token.
 #![no_main]
 
 #[path = "../../crates/text/src/template/tests/any.rs"]

@@ -1,5 +1,5 @@
-//! Any specification gives a tokenizer or an error, and any text and ids pass through a tokenizer. Where every byte has
-//! its token and no later token takes its spelling, decoding gives back what was encoded.
+//! Tokenizers: any specification gives a tokenizer or an error; any text encodes and any ids decode.
+//! If every byte has a token and no later token has its spelling, decoding returns the encoded text.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -13,8 +13,8 @@ use minfer_text::{
 
 #[derive(Debug, Arbitrary)]
 struct Input {
-    /// Whether to build a tokenizer from the specification (one value in sixteen, as building is slow) or to take a
-    /// ready one.
+    /// Whether to build a tokenizer from the specification (one value in sixteen, as building is
+    /// slow) or to take a ready one.
     way: u8,
     model: u8,
     pre: u16,

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: everything that must hold before a change is taken.
+//! `cargo xtask ci`: formatting, clippy, documentation and all tests.
 
 use anyhow::Result;
 
@@ -6,8 +6,8 @@ use crate::{test, workspace};
 
 /// Check formatting, lints and documentation, then run every test.
 ///
-/// The steps: `cargo fmt --check`; `cargo clippy` over all targets with warnings denied; `cargo doc` with warnings
-/// denied; `cargo xtask test`. The first that fails ends the run.
+/// The steps: `cargo fmt --check`; `cargo clippy` over all targets with warnings denied;
+/// `cargo doc` with warnings denied; `cargo xtask test`. The first that fails ends the run.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Args {

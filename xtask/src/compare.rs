@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: our speed beside llama.cpp's, on the same file and at the same time.
+//! `cargo xtask compare`: measures minfer and llama.cpp on the same file in interleaved rounds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,19 +11,21 @@ use crate::peer::Peer;
 use crate::spec::{Kind, Spec, Want};
 use crate::{models, workspace};
 
-/// How far our own clock may be from the clock outside.
+/// Relative difference allowed between `minfer bench` and the time measured from outside.
 const CLOCK_TOLERANCE: f64 = 0.15;
 
-/// How much longer the longer of two runs should take, for starting up not to matter.
+/// Seconds by which the longer of two runs exceeds the shorter, so that start-up does not matter.
 const SEEN_SECONDS: f64 = 1.5;
 
 /// Measure minfer and llama.cpp side by side on one model.
 ///
-/// The two take turns, round by round, so that a machine that slows down slows both; the median of the rounds' ratios is
-/// told. Generation, which swings with the machine's memory, gets twice the rounds. Our own figure is checked from
-/// outside: the time of a longer run less the time of a shorter one must agree within 15 %.
+/// The two take turns, round by round, so that a machine that slows down slows both; the median of
+/// the rounds' ratios is told. Generation, which swings with the machine's memory, gets twice the
+/// rounds. Our own figure is checked from outside: the time of a longer run less the time of a
+/// shorter one must agree within 15 %.
 ///
-/// llama.cpp comes as the Python package llama-cpp-python, in an environment made once under target/ (minutes).
+/// llama.cpp comes as the Python package llama-cpp-python, in an environment made once under
+/// target/ (minutes).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// A path to a .gguf file, or a name that `minfer pull` takes
@@ -33,7 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', default_value = "pp512,tg128", value_name = "TEST,...")]
     tests: Vec<Spec>,
 
-    /// What must be reached: TEST=RATIO, or TEST=RATIO|SHARE where a share of the machine's limit will do; a miss exits 1
+    /// What must be reached: TEST=RATIO, or TEST=RATIO|SHARE where a share of the machine's limit
+    /// will do; a miss exits 1
     #[arg(long, value_delimiter = ',', value_name = "WANT,...")]
     want: Vec<Want>,
 
@@ -162,7 +165,8 @@ impl<'a> Race<'a> {
         row(&workspace::output(&mut command)?, spec)
     }
 
-    /// Compares our figure with the time, taken outside, of more repetitions: four at least, and enough to be seen.
+    /// Compares our figure with the time, taken outside, of more repetitions: four at least, and
+    /// enough to be seen.
     fn clock_agrees(&self, spec: Spec, ours: f64) -> Result<bool> {
         let time = |reps| {
             let start = Instant::now();
@@ -192,7 +196,8 @@ fn model_path(model: &str) -> Result<PathBuf> {
     std::path::absolute(Path::new(&path)).context("the model has no absolute path")
 }
 
-/// The row of a test in the answer of `minfer bench -o json`: its speed, and its share of the limit (0 where not told).
+/// The row of a test in the answer of `minfer bench -o json`: its speed, and its share of the limit
+/// (0 where not told).
 fn row(json: &str, spec: Spec) -> Result<(f64, f64)> {
     let rows: Vec<serde_json::Value> =
         serde_json::from_str(json).context("minfer bench did not answer with rows")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: pages of `docs/` that are made from the code's own tables.
+//! `cargo xtask docs`: writes the pages of `docs/` that are generated from tables in the code.
 
 use std::fs;
 

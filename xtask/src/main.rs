@@ -1,6 +1,4 @@
-//! The project's own commands, run as `cargo xtask COMMAND`.
-//!
-//! One module for each command; `workspace` knows where things are and runs programs.
+//! Development commands, run as `cargo xtask COMMAND`. One module for each command.
 #![forbid(unsafe_code)]
 
 mod ci;

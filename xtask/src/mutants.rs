@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: breaks one line at a time and expects a test to notice.
+//! `cargo xtask mutants`: mutation testing. Breaks one named line at a time; a test must fail.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use crate::workspace;
 
 /// Break named lines of the code, one at a time, and see a test fail for each.
 ///
-/// Works on a copy of the tracked files under target/mutants. A mutation is caught where the code still builds and the tests
-/// of its packages fail.
+/// Works on a copy of the tracked files under target/mutants. A mutation is caught where the code
+/// still builds and the tests of its packages fail.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only mutations whose names contain this

@@ -1,4 +1,4 @@
-//! llama.cpp, to be measured beside us: a Python environment of its own and a small script.
+//! Runs llama.cpp for `compare`, in a Python environment of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,13 +8,14 @@ use anyhow::{Context, Result};
 use crate::spec::Spec;
 use crate::workspace;
 
-/// What the environment is made of. The first builds llama.cpp for this machine.
+/// Packages of the environment. Installing the first compiles llama.cpp for this machine.
 const PACKAGES: &[&str] = &["llama-cpp-python==0.3.36", "numpy"];
 
 /// Flags for the compilers of llama.cpp.
 ///
-/// The AMX header of GCC 12 declares that `ldtilecfg` reads 8 bytes, and it reads 64: removal of dead stores then drops
-/// most of the tile configuration, and the first matrix product faults. That pass is off, so that AMX can be used.
+/// The AMX header of GCC 12 declares that `ldtilecfg` reads 8 bytes, and it reads 64: removal of
+/// dead stores then drops most of the tile configuration, and the first matrix product faults. That
+/// pass is off, so that AMX can be used.
 const COMPILER_FLAGS: &str = "-fno-dse";
 
 /// A Python that can load llama.cpp.
@@ -58,7 +59,8 @@ impl Peer {
     }
 }
 
-/// Builds the packages for this machine. Without pip's cache, which may have them built with other flags.
+/// Builds the packages for this machine. Without pip's cache, which may have them built with other
+/// flags.
 fn install(python: &Path) -> Command {
     let mut command = Command::new(python);
     command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]);

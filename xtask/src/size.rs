@@ -1,4 +1,4 @@
-//! `cargo xtask size`: how large the program and its parts are.
+//! `cargo xtask size`: size of the release binary and lines of each crate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// Tell the release binary's size and count the lines of each crate, as a Markdown table.
+/// Print the release binary's size and the lines of each crate, as a Markdown table.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Count lines only; build nothing

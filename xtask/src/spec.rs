@@ -1,12 +1,12 @@
-//! What is measured and what is wanted of it, as written on the command line.
+//! Tests (`pp512`) and targets (`pp512=2.5`) of `compare`, parsed from the command line.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// One measurement: `pp512` (prefill 512 tokens), `tg128` (generate 128 tokens one by one), `tg32@4096` (the same after
-/// 4096 cached tokens).
+/// One measurement: `pp512` (prefill 512 tokens), `tg128` (generate 128 tokens one by one),
+/// `tg32@4096` (the same after 4096 cached tokens).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) kind: Kind,
@@ -66,7 +66,8 @@ impl FromStr for Spec {
     }
 }
 
-/// A ratio to reach on a test: `pp512=2.5`, or `tg128=1.3|0.88` where a share of the machine's own limit will do instead.
+/// A ratio to reach on a test: `pp512=2.5`, or `tg128=1.3|0.88` where a share of the machine's own
+/// limit will do instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Want {
     pub(crate) spec: Spec,

