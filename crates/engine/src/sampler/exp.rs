@@ -5,13 +5,14 @@ pub(super) const LANES: usize = 16;
 
 /// `e^x` for `x <= 0`; 0 below -87, where the result would soon be denormal. Within 2 ulp.
 ///
-/// Cody-Waite reduction to `|r| <= ln(2) / 2` and the polynomial of `expf` in Moshier's Cephes library; multiplications
-/// and additions are separate, so that the bits do not depend on whether the machine has a fused one.
+/// Cody-Waite reduction to `|r| <= ln(2) / 2` and the polynomial of `expf` in Moshier's Cephes
+/// library; multiplications and additions are separate, so that the bits do not depend on whether
+/// the machine has a fused one.
 #[inline]
 pub(super) fn exp(x: f32) -> f32 {
     /// Adding it rounds to a whole number, to nearest even.
     const ROUND: f32 = 12_582_912.0;
-    let clamped = x.max(-87.0);
+    let clamped = if x > -87.0 { x } else { -87.0 };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let whole = shifted - ROUND;
     let r = clamped - whole * 0.693_359_4;

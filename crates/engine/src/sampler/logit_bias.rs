@@ -1,4 +1,4 @@
-//! A bias for chosen tokens, before anything else.
+//! Logit bias: added to the logits of given tokens before all stages.
 
 use super::candidates::Candidates;
 

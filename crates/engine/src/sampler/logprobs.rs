@@ -1,10 +1,10 @@
 //! Log-probabilities of the model's own distribution, before any stage of sampling.
 //!
-//! The same logits give the same bits on every machine: exponentials are summed in f64 in 16 lanes that one fixed tree
-//! combines.
+//! The same logits give the same bits on every machine: exponentials are summed in f64 in 16 lanes
+//! that one fixed tree combines.
 
 use super::SampleError;
-use super::candidates::{Candidates, Scratch, check, highest};
+use super::candidates::{Candidates, Scratch, checked_highest};
 use super::exp::{LANES, exp};
 
 /// What masked tokens have, so that every value can be written as JSON.
@@ -41,8 +41,7 @@ impl LogSoftmax {
     /// # Errors
     /// A logit that is no number, or all masked.
     pub fn of(logits: &[f32]) -> Result<LogSoftmax, SampleError> {
-        check(logits)?;
-        let highest = highest(logits);
+        let highest = checked_highest(logits)?;
         if highest == f32::NEG_INFINITY {
             return Err(SampleError::AllMasked);
         }
@@ -73,7 +72,8 @@ impl LogSoftmax {
         logprob.max(FLOOR)
     }
 
-    /// The `count` most probable tokens of the row, best first, ties by lower id; fewer when others are masked.
+    /// The `count` most probable tokens of the row, best first, ties by lower id; fewer when others
+    /// are masked.
     pub fn top(&self, scratch: &mut Scratch, logits: &[f32], count: usize) -> Vec<TokenLogprob> {
         if count == 0 {
             return Vec::new();

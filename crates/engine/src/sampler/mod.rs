@@ -1,13 +1,14 @@
 //! Choosing the next token: a list of stages over candidates, one file each.
 //!
-//! Masks and the logit bias come first, then the stages in the order that the parameters give, then one draw. A sampler
-//! has no state of its own: what it chooses depends on the logits, the tokens before, the seed, the choice and the index
-//! of the generated token, and on nothing else.
+//! Masks and the logit bias come first, then the stages in the order that the parameters give, then
+//! one draw. A sampler has no state of its own: what it chooses depends on the logits, the tokens
+//! before, the seed, the choice and the index of the generated token, and on nothing else.
 
 mod candidates;
 mod exp;
 mod logit_bias;
 pub mod logprobs;
+mod mass;
 mod min_p;
 mod params;
 mod penalties;
@@ -87,8 +88,8 @@ impl Sampler {
         candidates.draw(random::draw(self.seed, self.choice, index, 0))
     }
 
-    /// What is left to choose from. Stages that change nothing about the best candidate are left out when only that one
-    /// is wanted.
+    /// What is left to choose from. Stages that change nothing about the best candidate are left
+    /// out when only that one is wanted.
     fn narrow<'a>(
         &self,
         scratch: &'a mut Scratch,

@@ -1,11 +1,9 @@
-//! The parameters of sampling, their ranges and their order.
+//! Sampling parameters: their ranges, defaults and the order of the stages.
 
 use std::fmt;
 use std::str::FromStr;
 
-use minfer_tensor::counted;
-
-/// How tokens are chosen.
+/// Sampling parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SamplingParams {
     /// Logits are divided by it; 0 takes the most probable token, ties by lower id.
@@ -16,13 +14,14 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Keep tokens at least this probable in proportion to the most probable one; 0 is off.
     pub min_p: f32,
-    /// Positive logits of tokens seen lately are divided by it, negative ones multiplied; 1 is off.
+    /// Repetition penalty: positive logits of recent tokens are divided by it, negative ones
+    /// multiplied; 1 is off.
     pub repeat_penalty: f32,
-    /// How many tokens back the penalties look, the prompt included; 0 is off, -1 all.
+    /// How many recent tokens the penalties look at, the prompt included; 0 is off, -1 all.
     pub repeat_last_n: i32,
-    /// Subtracted from the logits of tokens seen lately; 0 is off.
+    /// Subtracted from the logits of recent tokens; 0 is off.
     pub presence_penalty: f32,
-    /// Subtracted from the logits of tokens seen lately, once for each time; 0 is off.
+    /// Subtracted from the logits of recent tokens, once for each occurrence; 0 is off.
     pub frequency_penalty: f32,
     /// Added to the logits of tokens before anything else; negative infinity bans one.
     pub logit_bias: Vec<(u32, f32)>,
@@ -204,7 +203,7 @@ pub enum ParamError {
         range: &'static str,
     },
     /// A bias for a token that the model does not have.
-    #[error("`logit_bias` names token {id}, which is outside the vocabulary of {}", counted(*vocab, "token"))]
+    #[error("`logit_bias` names token {id}, which is outside the vocabulary of {vocab} tokens")]
     BiasToken {
         /// The token.
         id: u32,

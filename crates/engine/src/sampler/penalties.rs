@@ -1,7 +1,8 @@
-//! Less of what was said lately.
+//! Repetition, presence and frequency penalties over the last `repeat_last_n` tokens.
 //!
-//! The repeat penalty is that of Keskar et al., "CTRL: A Conditional Transformer Language Model" (2019), with negative
-//! logits multiplied; presence and frequency penalties are those of the OpenAI API, over the same window.
+//! The repetition penalty is that of Keskar et al., "CTRL: A Conditional Transformer Language Model"
+//! (2019), with negative logits multiplied; presence and frequency penalties are those of the
+//! OpenAI API, over the same window.
 
 use super::candidates::Candidates;
 use super::params::SamplingParams;

@@ -1,7 +1,8 @@
-//! Random draws from a counter: what is drawn depends on the key alone, never on what was drawn before.
+//! Counter-based random numbers: a draw depends on its key alone, never on earlier draws.
 //!
-//! Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (2011). The key is the
-//! seed; the counter is (index of the generated token, index of the choice, draw, 0).
+//! Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3"
+//! (2011). The key is the seed; the counter is (index of the generated token, index of the choice,
+//! draw, 0).
 
 use std::hash::{BuildHasher, Hasher};
 

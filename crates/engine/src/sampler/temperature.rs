@@ -1,8 +1,9 @@
-//! Flatter or sharper distributions.
+//! Temperature: divides the logits, which makes the distribution flatter or sharper.
 
 use super::candidates::Candidates;
 
-/// Divides the logits; where the best one would overflow, the distances to it instead. `temperature` is above 0.
+/// Divides the logits by `temperature`, which is above 0. If the highest logit would overflow, the
+/// distances to it are divided instead.
 pub(super) fn apply(candidates: &mut Candidates<'_>, temperature: f32) {
     let highest = candidates.highest();
     if temperature == 1.0 || highest == f32::NEG_INFINITY {

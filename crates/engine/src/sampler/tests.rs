@@ -32,7 +32,8 @@ fn softmax(logits: &[(u32, f64)]) -> BTreeMap<u32, f64> {
     all.filter(|&(_, probability)| probability > 0.0).collect()
 }
 
-/// The same in f64, by sorting everything at each stage. `None` where a threshold is met too closely to tell.
+/// The same in f64, by sorting everything at each stage. `None` where a threshold is met too
+/// closely to tell.
 fn reference(params: &SamplingParams, logits: &[f32], history: &[u32]) -> Option<BTreeMap<u32, f64>> {
     let mut left: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
     for &(id, bias) in &params.logit_bias {
@@ -85,6 +86,110 @@ fn reference(params: &SamplingParams, logits: &[f32], history: &[u32]) -> Option
     Some(softmax(&left))
 }
 
+/// The token that is chosen, in plain words: masses as whole numbers, a full sort for every
+/// threshold, and the draw among what is left in order of id, or best first after `top_k`.
+fn plain(params: &SamplingParams, logits: &[f32], index: u32) -> Option<u32> {
+    let mut left: Vec<Candidate> = (0..)
+        .zip(logits)
+        .map(|(id, &logit)| Candidate { id, logit })
+        .filter(|c| c.logit.is_finite())
+        .collect();
+    let highest = |left: &[Candidate]| left.iter().fold(f32::NEG_INFINITY, |most, c| most.max(c.logit));
+    let mass = |logit: f32, highest: f32| {
+        (f64::from(exp::exp(logit - highest)) * 2f64.powi(43)).round_ties_even() as u128
+    };
+    for stage in &params.order {
+        let most = highest(&left);
+        if left.is_empty() {
+            return None;
+        }
+        match stage {
+            Stage::TopK if params.top_k > 0 => {
+                left.sort_by(Candidate::order);
+                left.truncate(params.top_k as usize);
+            }
+            Stage::TopP if params.top_p < 1.0 => {
+                let mut best = left.clone();
+                best.sort_by(Candidate::order);
+                let total: u128 = best.iter().map(|c| mass(c.logit, most)).sum();
+                let wanted = ((f64::from(params.top_p) * total as f64).ceil() as u128).clamp(1, total);
+                let mut sum = 0;
+                let count = best.iter().position(|c| {
+                    sum += mass(c.logit, most);
+                    sum >= wanted
+                });
+                best.truncate(count? + 1);
+                let ids: std::collections::BTreeSet<u32> = best.iter().map(|c| c.id).collect();
+                left.retain(|c| ids.contains(&c.id));
+            }
+            Stage::MinP if params.min_p > 0.0 => {
+                let margin = libm::log(f64::from(params.min_p));
+                left.retain(|c| f64::from(c.logit) - f64::from(most) >= margin);
+            }
+            Stage::Temperature => left.iter_mut().for_each(|c| c.logit /= params.temperature),
+            _ => {}
+        }
+    }
+    let most = highest(&left);
+    let total: u128 = left.iter().map(|c| mass(c.logit, most)).sum();
+    let mut place = (u128::from(random::draw(1, 0, index, 0)) * total) >> 64;
+    let falls = |c: &&Candidate| {
+        let mass = mass(c.logit, most);
+        let falls = place < mass;
+        place = place.saturating_sub(if falls { 0 } else { mass });
+        falls
+    };
+    left.iter().find(falls).map(|c| c.id)
+}
+
+/// Rows of logits of many shapes and lengths: flat, peaked, with equal ones, with masked ones.
+fn row(kind: u32, length: u32, seed: u64) -> Vec<f32> {
+    let uniform = |id: u32, draw: u32| (random::draw(seed, kind, id, draw) >> 40) as f32 / 2f32.powi(24);
+    let normal = |id| (0..12).map(|draw| uniform(id, draw)).sum::<f32>() - 6.0;
+    let logit = |id: u32| match kind {
+        0 => uniform(id, 0) * 8.0,
+        1 => normal(id) * 3.0,
+        2 => (normal(id) * 4.0).round() / 2.0,
+        3 if uniform(id, 20) < 0.3 => f32::NEG_INFINITY,
+        3 => normal(id) * 10.0 - 300.0,
+        _ => {
+            if id % 97 == 5 {
+                12.0 + uniform(id, 0)
+            } else {
+                normal(id)
+            }
+        }
+    };
+    (0..length).map(logit).collect()
+}
+
+#[test]
+fn chosen_tokens_are_those_of_the_plain_rules() {
+    let mut chosen = std::collections::BTreeSet::new();
+    for case in 0..600u32 {
+        let number = |draw| random::draw(9, case, 0, draw);
+        let pick = |draw, choices: &[f32]| choices[number(draw) as usize % choices.len()];
+        let length = 1 + number(0) as u32 % [40, 1100, 5000][case as usize % 3];
+        let logits = row(case % 5, length, u64::from(case));
+        let mut order = Stage::ALL.to_vec();
+        order.rotate_left(number(1) as usize % 5);
+        let params = SamplingParams {
+            temperature: pick(2, &[1.0, 1.0, 0.8, 1.7, 0.1]),
+            top_k: pick(3, &[0.0, 0.0, 0.0, 40.0, 1000.0]) as u32,
+            top_p: pick(4, &[1.0, 0.95, 0.95, 0.5, 0.999, 0.0]),
+            min_p: pick(5, &[0.0, 0.0, 0.05, 0.05, 1.0, 1e-9]),
+            order,
+            ..SamplingParams::default()
+        };
+        for index in 0..5 {
+            let Some(expected) = plain(&params, &logits, index) else { continue };
+            assert_eq!(choose(&params, &logits, &[], index), Ok(expected), "case {case}: {params:?}");
+            chosen.insert(expected);
+        }
+    }
+    assert!(chosen.len() > 300, "{}", chosen.len());
+}
+
 fn params() -> impl Strategy<Value = SamplingParams> {
     let order = Just(Stage::ALL.to_vec()).prop_shuffle();
     let maybe = |range: std::ops::Range<f32>, off: f32| prop_oneof![Just(off), range];
@@ -135,7 +240,7 @@ proptest! {
         let mut scratch = Scratch::default();
         let mut candidates = Candidates::new(&mut scratch, &logits).unwrap();
         if listed {
-            candidates.retain(|_| true);
+            candidates.list();
         }
         let all: Vec<(u32, f64)> = (0..).zip(logits.iter().map(|&logit| f64::from(logit))).collect();
         let draws = 4096u32;
@@ -218,7 +323,8 @@ fn top_k_zero_is_off_and_top_p_zero_keeps_one() {
     assert_eq!(seen(&SamplingParams { min_p: 1.0, ..off() }).len(), 50);
 }
 
-/// Whatever parameters that are valid do to logits, one token is chosen, and it is the one that they make best.
+/// Whatever parameters that are valid do to logits, one token is chosen, and it is the one that
+/// they make best.
 #[test]
 fn no_parameter_makes_logits_that_are_no_numbers() {
     let logits = [1.0, 2.0, -3.0, 0.0, 3.5];
@@ -332,38 +438,43 @@ fn logprobs_are_finite_and_best_first() {
     assert!(LogSoftmax::of(&[0.0, f32::NAN]).is_err());
 }
 
-/// Prints how long a token of a large vocabulary takes: `cargo test -p minfer-engine -- --ignored --nocapture speed`.
+/// Prints how long a token of a large vocabulary takes, for logits that are uniform, which is the
+/// worst case, and for logits as models give them: `cargo test -p minfer-engine -- --ignored
+/// --nocapture speed`.
 #[test]
 #[ignore = "measures"]
 fn speed_of_a_large_vocabulary() {
-    let logits: Vec<f32> =
-        (0..262_144u32).map(|id| (random::draw(3, 0, id, 0) >> 40) as f32 / 2e6 - 4.0).collect();
     let history: Vec<u32> = (0..64).collect();
-    let penalised = SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() };
     let cases = [
         ("default", SamplingParams::default()),
         ("greedy", SamplingParams::greedy()),
-        ("penalised", penalised),
+        ("penalised", SamplingParams { repeat_penalty: 1.1, ..SamplingParams::default() }),
         ("top_p alone", SamplingParams { top_p: 0.95, ..off() }),
+        ("top_p, warm", SamplingParams { top_p: 0.95, temperature: 0.8, ..off() }),
         ("min_p alone", SamplingParams { min_p: 0.05, ..off() }),
         ("all off", off()),
     ];
     let mut scratch = Scratch::default();
-    let mut best = |name: &str, run: &mut dyn FnMut(&mut Scratch, u32)| {
-        let times = (0..50).map(|index| {
-            let start = Instant::now();
-            run(&mut scratch, index);
-            start.elapsed()
-        });
-        println!("{name:12} {:?}", times.min().unwrap());
-    };
-    for (name, params) in cases {
-        let sampler = Sampler::new(params, 1, 0);
-        best(name, &mut |scratch, index| {
-            sampler.sample(scratch, &logits, &history, index).unwrap();
+    for (name, kind) in [("uniform", 0), ("normal", 1)] {
+        let logits = row(kind, 262_144, 3);
+        let mut best = |case: &str, run: &mut dyn FnMut(&mut Scratch, u32)| {
+            let times = (0..50).map(|index| {
+                let start = Instant::now();
+                run(&mut scratch, index);
+                start.elapsed()
+            });
+            let mut times: Vec<_> = times.collect();
+            times.sort();
+            println!("{name:8} {case:12} least {:?}, median {:?}", times[0], times[times.len() / 2]);
+        };
+        for (case, params) in &cases {
+            let sampler = Sampler::new(params.clone(), 1, 0);
+            best(case, &mut |scratch, index| {
+                sampler.sample(scratch, &logits, &history, index).unwrap();
+            });
+        }
+        best("logprobs", &mut |scratch, _| {
+            LogSoftmax::of(&logits).unwrap().of_token(scratch, &logits, 0, 20);
         });
     }
-    best("logprobs", &mut |scratch, _| {
-        LogSoftmax::of(&logits).unwrap().of_token(scratch, &logits, 0, 20);
-    });
 }

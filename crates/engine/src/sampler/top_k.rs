@@ -1,4 +1,4 @@
-//! A fixed number of the most probable tokens.
+//! Top-k: keeps the `k` most probable tokens.
 
 use super::candidates::Candidates;
 
