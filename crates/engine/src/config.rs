@@ -1,4 +1,4 @@
-//! The engine's settings.
+//! Settings of an engine.
 
 use minfer_graph::Extents;
 
@@ -7,23 +7,28 @@ use crate::kv::BlockOrder;
 use crate::kv::session::SessionIdentity;
 
 /// Settings of one engine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EngineConfig {
     /// Most tokens of a sequence, prompt and answer together.
     pub n_ctx: usize,
     /// Most tokens of one step, over all sequences.
     pub n_batch: usize,
+    /// While rows decode, a step that also feeds a prefill chunk takes about this many times a step
+    /// that only decodes: the chunk is sized by measured time. 0 bounds chunks by `n_batch` alone;
+    /// else above 1.
+    pub step_target: f32,
     /// Most sequences that run at once.
     pub n_slots: usize,
-    /// Most requests that are accepted beyond those that run.
+    /// Most requests that wait; another one is refused.
     pub queue: usize,
-    /// Most KV blocks of each group, where fewer than the arena reserves are wanted.
+    /// Most KV blocks of each group of layers, if fewer than the arena reserves.
     pub kv_blocks: Option<u32>,
-    /// In which order KV blocks are handed out.
+    /// The order in which KV blocks are handed out.
     pub block_order: BlockOrder,
-    /// Whether rows of ended requests are kept for later ones while there is memory.
+    /// Whether KV blocks of ended requests are kept, while there is memory, for later requests that
+    /// begin alike.
     pub prefix_cache: bool,
-    /// What saved conversations depend on.
+    /// What a saved conversation's rows depend on: a file of another identity is refused.
     pub identity: SessionIdentity,
 }
 
@@ -32,6 +37,7 @@ impl Default for EngineConfig {
         EngineConfig {
             n_ctx: 4096,
             n_batch: 512,
+            step_target: 2.0,
             n_slots: 4,
             queue: 512,
             kv_blocks: None,
@@ -56,6 +62,9 @@ impl EngineConfig {
         ];
         if let Some(&(field, value, least)) = least.iter().find(|(_, value, least)| value < least) {
             return Err(ConfigError::TooSmall { field, value, least });
+        }
+        if self.step_target != 0.0 && !(self.step_target > 1.0 && self.step_target.is_finite()) {
+            return Err(ConfigError::StepTarget(self.step_target.to_string()));
         }
         let most = [
             ("n_batch", self.n_batch, extents.tokens as usize),

@@ -1,6 +1,5 @@
-//! The handle that clients talk to, and the thread behind it.
+//! The engine: the handle that clients share, and its worker thread.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
@@ -11,14 +10,15 @@ use minfer_text::Tokenizer;
 
 use crate::admission::Admission;
 use crate::event::Event;
+use crate::guard::guarded;
 use crate::kv::session::{SessionError, SessionRows};
 use crate::reply::{EventSink, Events};
 use crate::request::Request;
 use crate::sequence::Sequence;
 use crate::session::{SessionId, SessionInfo, SessionTerms};
 use crate::stats::EngineStats;
-use crate::worker::{Worker, words};
-use crate::{ConfigError, EngineConfig, EngineError, HostMemory, ModelExecutor, SubmitError};
+use crate::worker::Worker;
+use crate::{ConfigError, EngineConfig, HostMemory, ModelExecutor, SubmitError};
 
 /// Names a request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,7 +30,8 @@ impl std::fmt::Display for RequestId {
     }
 }
 
-/// A model that answers requests, many at a time. One thread owns the model and runs steps while there is work.
+/// A model that answers requests, many at a time. One thread owns the model and runs steps while
+/// there is work.
 ///
 /// Dropping it is [`shutdown`](Self::shutdown).
 pub struct Engine {
@@ -115,7 +116,8 @@ impl Engine {
         Ok((self.submit_to(request, sink)?, events))
     }
 
-    /// Accepts a request whose events go to `sink`, from the worker's thread.
+    /// Accepts a request. The worker thread calls `sink` with its events; a sink that panics fails
+    /// this request only.
     ///
     /// # Errors
     /// The request cannot be carried out, or there is no place for it; the sink is dropped unused.
@@ -130,7 +132,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Ends a request with [`Event::Cancelled`] before the next step, unless it has ended by then.
+    /// Cancels a request before the next step, unless it has ended by then.
     pub fn cancel(&self, id: RequestId) {
         // A worker that has ended has nothing left to cancel.
         let _ = self.send(Command::Cancel(id));
@@ -144,8 +146,8 @@ impl Engine {
         self.open_session_for(None)
     }
 
-    /// As [`open_session`](Self::open_session), for requests of this salt: one of another salt, or of none, fails with
-    /// [`EngineError::OtherSalt`].
+    /// As [`open_session`](Self::open_session), for requests of this salt: one of another salt, or
+    /// of none, fails with [`EngineError::OtherSalt`].
     ///
     /// # Errors
     /// The engine has stopped.
@@ -155,7 +157,7 @@ impl Engine {
         Ok(id)
     }
 
-    /// Forgets a conversation and gives its memory back.
+    /// Drops a conversation and its KV rows.
     pub fn close_session(&self, id: SessionId) {
         // A worker that has ended keeps none.
         let _ = self.send(Command::CloseSession(id));
@@ -166,8 +168,8 @@ impl Engine {
         self.ask(|answer| Command::SessionInfo(id, answer)).ok().flatten()
     }
 
-    /// Writes a conversation that no request uses to a file, with bytes of the caller's own; returns the file's length. The
-    /// file appears whole or not at all.
+    /// Writes a conversation that no request uses to a file, with bytes of the caller's own;
+    /// returns the file's length. The file appears whole or not at all.
     ///
     /// # Errors
     /// It is in use, its rows cannot be brought back to the cache, or the file cannot be written.
@@ -180,8 +182,8 @@ impl Engine {
     /// steps go on; its rows are copied to the cache between two steps.
     ///
     /// # Errors
-    /// The file is not sound or not of this model, template and KV format, or there is no room for its rows. Nothing has
-    /// changed then.
+    /// The file is not sound or not of this model, template and KV format, or there is no room for
+    /// its rows. Nothing has changed then.
     pub fn load_session(&self, path: &Path) -> Result<(SessionId, Vec<u8>), SessionError> {
         self.load_session_for(path, None)
     }
@@ -270,24 +272,23 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// The worker thread: steps while there is work, waits for commands while there is none. Ends when the handle is gone
-/// or the engine cannot go on.
+/// The worker thread: steps while there is work, waits for commands while there is none. Ends when
+/// the handle is gone or the engine cannot go on.
 fn serve(mut worker: Worker, commands: &Receiver<Command>) {
-    let served =
-        catch_unwind(AssertUnwindSafe(|| while take_commands(&mut worker, commands) && worker.step() {}));
+    let served = guarded(|| while take_commands(&mut worker, commands) && worker.step() {});
     let event = match served {
         Ok(()) => Event::Cancelled,
-        Err(panic) => Event::Failed(EngineError::Panicked(words(&*panic))),
+        Err(error) => Event::Failed(error),
     };
-    worker.end_all(&event);
+    worker.contained(|worker| worker.end_all(&event));
     worker.settle();
 }
 
-/// Takes what clients have sent, waiting for it while there is nothing to do, not even moves of rows. Tells whether the handle is
-/// still there.
+/// Takes what clients have sent, waiting for it while there is nothing to do and no rows to move.
+/// Returns whether the handle is still there.
 fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
     loop {
-        let command = if worker.has_work() || worker.compact_idle() {
+        let command = if worker.has_work() || worker.contained(Worker::compact_idle) == Some(true) {
             match commands.try_recv() {
                 Ok(command) => command,
                 Err(TryRecvError::Empty) if worker.has_work() => return true,
@@ -300,19 +301,23 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
                 Err(mpsc::RecvError) => return false,
             }
         };
-        match command {
-            Command::Submit(sequence) => worker.accept(*sequence),
-            Command::Cancel(id) => worker.cancel(id),
-            Command::OpenSession(id, salt) => worker.open_session(id, salt),
-            Command::CloseSession(id) => worker.close_session(id),
-            // Somebody who does not wait for the answer does not need it.
-            Command::SessionInfo(id, answer) => drop(answer.send(worker.session_info(id))),
-            Command::SaveSession(id, path, host, answer) => {
-                drop(answer.send(worker.save_session(id, &path, host)));
-            }
-            Command::TakeSession(id, rows, salt, answer) => {
-                drop(answer.send(worker.take_session(id, &rows, salt)));
-            }
+        worker.contained(|worker| carry_out(worker, command));
+    }
+}
+
+fn carry_out(worker: &mut Worker, command: Command) {
+    match command {
+        Command::Submit(sequence) => worker.accept(*sequence),
+        Command::Cancel(id) => worker.cancel(id),
+        Command::OpenSession(id, salt) => worker.open_session(id, salt),
+        Command::CloseSession(id) => worker.close_session(id),
+        // Somebody who does not wait for the answer does not need it.
+        Command::SessionInfo(id, answer) => drop(answer.send(worker.session_info(id))),
+        Command::SaveSession(id, path, host, answer) => {
+            drop(answer.send(worker.save_session(id, &path, host)));
+        }
+        Command::TakeSession(id, rows, salt, answer) => {
+            drop(answer.send(worker.take_session(id, &rows, salt)));
         }
     }
 }

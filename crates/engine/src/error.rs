@@ -1,7 +1,5 @@
 //! What can go wrong after a request was accepted, and why one is refused.
 
-use minfer_tensor::counted;
-
 use crate::ModelExecutorError;
 use crate::kv::StoreError;
 use crate::request::RequestError;
@@ -11,11 +9,12 @@ use crate::sampler::SampleError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The forward failed; every sequence that was in it has this error.
-    #[error("the model's forward failed: {0}")]
+    /// Running the model failed; every sequence of the step gets this error.
+    #[error("running the model failed: {0}")]
     ModelExecutor(#[from] ModelExecutorError),
-    /// A step panicked; every sequence that was in it has this error.
-    #[error("a step panicked: {0}")]
+    /// A panic while the request was carried out: in its own event sink, sampler or text, or in a
+    /// step that it was in.
+    #[error("a panic ended the request: {0}")]
     Panicked(String),
     /// No memory for the sequence's cached rows.
     #[error(transparent)]
@@ -23,11 +22,10 @@ pub enum EngineError {
     /// The cache's memory failed.
     #[error(transparent)]
     Backend(minfer_graph::BackendError),
-    /// What is new of a conversation has no room in the context.
+    /// The new tokens of a conversation have no room in the context.
     #[error(
-        "the conversation has {}, {n_new_tokens} of them new: no room in a context of {}",
-        counted(*n_prompt_tokens, "token"),
-        counted(*n_ctx, "token")
+        "the conversation has {n_prompt_tokens} tokens, {n_new_tokens} of them new: \
+         no room in a context of {n_ctx} tokens"
     )]
     ExceedsContext {
         /// Tokens of the conversation that are not forgotten.
@@ -37,8 +35,8 @@ pub enum EngineError {
         /// Tokens that a sequence may have.
         n_ctx: usize,
     },
-    /// The context is full, and nothing in it may or can be forgotten.
-    #[error("the context of {} is full, and a context shift found nothing to forget", counted(*n_ctx, "token"))]
+    /// The context is full, and a context shift could remove no token.
+    #[error("the context of {n_ctx} tokens is full, and no token may be forgotten")]
     NothingToForget {
         /// Tokens that a sequence may have.
         n_ctx: usize,
@@ -53,9 +51,9 @@ pub enum EngineError {
     #[error("{0} (generated token {index})", index = .1)]
     Sample(#[source] SampleError, u32),
     /// Steps went by that left work and advanced none.
-    #[error("the engine made no progress in {}", counted(*steps, "step"))]
+    #[error("the engine made no progress in {steps} steps")]
     Stalled {
-        /// How many.
+        /// Consecutive steps without progress.
         steps: u32,
     },
     /// The worker ended while the request was with it.
@@ -71,23 +69,15 @@ pub enum SubmitError {
     #[error(transparent)]
     Invalid(#[from] RequestError),
     /// No room for the prompt and one token.
-    #[error(
-        "the prompt of {} does not fit the context of {}",
-        counted(*n_prompt_tokens, "token"),
-        counted(*n_ctx, "token")
-    )]
+    #[error("the prompt of {n_prompt_tokens} tokens does not fit the context of {n_ctx} tokens")]
     ExceedsContext {
         /// Tokens of the prompt.
         n_prompt_tokens: usize,
         /// Tokens that a sequence may have.
         n_ctx: usize,
     },
-    /// More rows than the KV budget can ever hold.
-    #[error(
-        "the prompt of {} does not fit the KV budget of {}",
-        counted(*n_prompt_tokens, "token"),
-        counted(*kv_tokens, "token")
-    )]
+    /// More rows than the KV cache can ever hold.
+    #[error("the prompt of {n_prompt_tokens} tokens does not fit the KV cache of {kv_tokens} tokens")]
     ExceedsKv {
         /// Tokens of the prompt.
         n_prompt_tokens: usize,
@@ -131,8 +121,11 @@ pub enum ConfigError {
         /// What is possible.
         most: usize,
     },
+    /// A step target that no step can meet.
+    #[error("`step_target` is {0}, but must be 0 (off) or above 1")]
+    StepTarget(String),
     /// The tokenizer names tokens that the model has no logits for.
-    #[error("the tokenizer has {}, but the model predicts {vocab}", counted(*tokens, "token"))]
+    #[error("the tokenizer has {tokens} tokens, but the model predicts {vocab}")]
     Vocabulary {
         /// The tokenizer's tokens.
         tokens: usize,

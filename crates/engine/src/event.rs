@@ -1,12 +1,12 @@
-//! What a client hears about its request.
+//! Events of a request: progress, tokens, and the one ending.
 
 use std::time::Duration;
 
 use crate::EngineError;
 pub use crate::sampler::logprobs::{TokenLogprob, TokenLogprobs};
 
-/// News of one request. Exactly one of [`Finished`](Event::Finished), [`Failed`](Event::Failed) and
-/// [`Cancelled`](Event::Cancelled) comes, and nothing after it.
+/// What a client receives about its request. Exactly one of [`Finished`](Event::Finished),
+/// [`Failed`](Event::Failed) and [`Cancelled`](Event::Cancelled) comes, and nothing after it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// More of the prompt is in the cache.
@@ -15,11 +15,11 @@ pub enum Event {
     PromptLogprobs(Vec<PromptRow>),
     /// One generated token.
     Token(Token),
-    /// The generation came to its end.
+    /// The generation finished.
     Finished(Finished),
-    /// The generation could not go on.
+    /// The request failed.
     Failed(EngineError),
-    /// The generation was cancelled, or the engine shut down.
+    /// The request was cancelled, or the engine shut down.
     Cancelled,
 }
 
@@ -60,9 +60,11 @@ pub struct Token {
     pub index: u32,
     /// The token's id.
     pub id: u32,
-    /// Text that has become certain with this token; may be empty, or hold what earlier tokens left open.
+    /// The text that this token completes. Empty while a character or the beginning of a stop
+    /// string is held back; then the held text comes with a later token.
     pub text: String,
-    /// It ended the generation as an end-of-generation token; its own spelling is not part of the text.
+    /// It ended the generation as an end-of-generation token; its own spelling is not part of the
+    /// text.
     pub is_end: bool,
     /// Its log-probabilities, when asked for.
     pub logprobs: Option<TokenLogprobs>,
@@ -73,10 +75,10 @@ pub struct Token {
 pub struct Finished {
     /// Why.
     pub reason: FinishReason,
-    /// Text to append that no token's event could carry: empty unless memory ran out while a character or the
-    /// beginning of a stop string was held back.
+    /// Text to append after the last token's: what was held back when the KV cache ran out. Empty
+    /// otherwise.
     pub tail: String,
-    /// Tokens counted.
+    /// Numbers of tokens.
     pub usage: Usage,
     /// Time taken.
     pub timings: Timings,
@@ -85,12 +87,13 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// Tokens of the prompt that were fed, per second; `None` where there were none.
+    /// Prefill speed: tokens of the prompt that were fed, per second; `None` if there were none.
     pub fn prompt_speed(&self) -> Option<f64> {
         speed(self.usage.prompt - self.usage.cached, self.timings.prompt)
     }
 
-    /// Generated tokens per second, without the first one, which the end of the prompt has paid for; `None` where no other came.
+    /// Decode speed: generated tokens per second, without the first, which the prefill gives;
+    /// `None` if there was no other.
     pub fn decode_speed(&self) -> Option<f64> {
         speed(self.usage.completion.saturating_sub(1), self.timings.predicted)
     }
@@ -118,19 +121,20 @@ pub enum StopCause {
     StopString(String),
 }
 
-/// Tokens counted.
+/// Numbers of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt: u32,
-    /// Generated tokens, an end-of-generation token included: as many as there were [`Token`] events.
+    /// Generated tokens, an end-of-generation token included: as many as there were [`Token`]
+    /// events.
     pub completion: u32,
-    /// Tokens of the prompt that did not have to be fed: their rows were found in the cache, or were removed by a context
-    /// shift after they had been fed.
+    /// Tokens of the prompt that were not fed: their KV rows were in the cache, or a context shift
+    /// had removed them.
     pub cached: u32,
-    /// Of those, tokens whose rows were found in the cache.
+    /// Of those, tokens whose KV rows were in the cache.
     pub reused: u32,
-    /// Tokens whose rows context shifts have removed from the conversation so far.
+    /// Tokens that context shifts have removed from the conversation.
     pub removed: u32,
 }
 

@@ -1,7 +1,8 @@
 //! Requests in, events out: batching, KV bookkeeping, sampling and the step loop.
 //!
-//! The engine knows a model only as a [`ModelExecutor`] and text only as a tokenizer. [`Engine`] answers requests, many at a
-//! time, on a thread of its own; [`Runner`] feeds chosen tokens and hands out logits, for measurements and tests.
+//! The engine knows a model only as a [`ModelExecutor`] and text only as a tokenizer. [`Engine`]
+//! answers requests, many at a time, on a thread of its own; [`Runner`] feeds chosen tokens and
+//! hands out logits, for measurements and tests.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -10,11 +11,13 @@ mod config;
 mod engine;
 mod error;
 pub mod event;
-mod feed;
+
+mod guard;
 mod history;
 mod host;
 pub mod kv;
 mod model_executor;
+mod pace;
 mod reply;
 mod request;
 mod runner;
@@ -22,6 +25,7 @@ pub mod sampler;
 mod sequence;
 mod session;
 mod stats;
+mod step_batch;
 #[cfg(test)]
 mod test_model;
 mod worker;

@@ -1,4 +1,5 @@
-//! What the engine needs of a model: two graphs that run on a step's data, and the memory of its cache.
+//! The engine's view of a loaded model: a body and a head graph that run on a batch, and the KV
+//! arena.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -8,27 +9,29 @@ use std::sync::Arc;
 use minfer_graph::backend::KvArena;
 use minfer_graph::{Batch, Executor, Extents, KvSpec};
 
-/// A loaded model. The executor of `minfer-graph` is one; tests may bring others.
+/// A loaded model that runs batches. [`Executor`] of `minfer-graph` is one; tests bring others.
 pub trait ModelExecutor: Send {
     /// The most tokens, head rows and sequences of one run.
     fn extents(&self) -> Extents;
 
-    /// Logits of a row.
+    /// Number of logits in a row.
     fn vocab(&self) -> usize;
 
     /// Token ids that can be fed are below it.
     fn input_vocab(&self) -> usize;
 
-    /// The cache's geometry.
+    /// The geometry of the KV cache.
     fn kv_spec(&self) -> &KvSpec;
 
-    /// Feeds the batch's tokens: stores their rows in the cache and keeps their hidden rows for the head.
+    /// Runs the layers on the batch's tokens: stores their K and V rows and keeps their hidden
+    /// states for the head.
     ///
     /// # Errors
-    /// The backend failed; the cells of the batch then hold nothing of use.
+    /// The backend failed; the batch's cells hold no usable rows then.
     fn run_body(&mut self, batch: &Batch<'_>) -> Result<(), ModelExecutorError>;
 
-    /// Computes logits of the batch's output rows from the hidden rows of the last [`run_body`](Self::run_body).
+    /// Computes logits of the batch's output rows from the hidden states of the last
+    /// [`run_body`](Self::run_body).
     ///
     /// # Errors
     /// The backend failed.
@@ -40,7 +43,16 @@ pub trait ModelExecutor: Send {
     /// There is no such row, or the device failed.
     fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ModelExecutorError>;
 
-    /// The memory of the cache.
+    /// Calls `job` once for each index below `count` and returns when all calls have. An executor
+    /// with threads makes the calls on them, in any order.
+    ///
+    /// # Panics
+    /// `job` panics.
+    fn run_jobs(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(job);
+    }
+
+    /// The memory of the KV cache.
     fn arena(&mut self) -> &mut dyn KvArena;
 
     /// Counters and sizes.
@@ -60,7 +72,7 @@ pub struct ModelExecutorStats {
     pub workspace_bytes: u64,
 }
 
-/// Why a run failed. Shared, because every sequence of the step is told.
+/// Why a run failed. Cheap to clone: every sequence of the step gets it.
 #[derive(Debug, Clone)]
 pub struct ModelExecutorError(Arc<dyn Error + Send + Sync>);
 
@@ -116,6 +128,10 @@ impl ModelExecutor for Executor {
 
     fn logits(&self, row: usize) -> Result<Cow<'_, [f32]>, ModelExecutorError> {
         Executor::logits(self, row).map_err(ModelExecutorError::new)
+    }
+
+    fn run_jobs(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        self.backend().run_jobs(count, job);
     }
 
     fn arena(&mut self) -> &mut dyn KvArena {

@@ -6,11 +6,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::event::Event;
+use crate::guard::guarded;
 use crate::{EngineError, RequestId};
 
-/// Where a request's events go. [`Events`] is the receiving end of the usual one; a server brings its own.
+/// Where a request's events go. [`Events`] is the receiving end of the usual one; a server brings
+/// its own.
 pub trait EventSink: Send {
-    /// Takes an event without blocking. Tells whether anybody still listens.
+    /// Takes an event without blocking. Returns whether anybody still listens. A panic here, as in
+    /// [`is_closed`](Self::is_closed), fails the request and no other.
     fn send(&mut self, event: Event) -> bool;
 
     /// Whether nobody listens any more. Asked once per step, also while there is nothing to send.
@@ -82,52 +85,72 @@ impl EventSink for ChannelSink {
     }
 }
 
-/// A request's place among the live ones, and the way to its client. Dropped without an ending it tells the client that
-/// the engine stopped.
+/// A request's place among the live ones, and the way to its client. Dropped without an ending it
+/// reports that the engine stopped. A sink that panics fails its own request and nothing else.
 pub(crate) struct Reply {
     pub(crate) id: RequestId,
-    sink: Box<dyn EventSink>,
+    /// Taken when the terminal event is sent.
+    sink: Option<Box<dyn EventSink>>,
     /// Requests that were accepted and have not ended.
     live: Arc<AtomicUsize>,
     /// The sink said that nobody listens.
     gone: bool,
-    ended: bool,
+    /// The sink panicked.
+    fault: Option<EngineError>,
 }
 
 impl Reply {
     /// `live` counts this request already.
     pub(crate) fn new(id: RequestId, sink: Box<dyn EventSink>, live: Arc<AtomicUsize>) -> Reply {
-        Reply { id, sink, live, gone: false, ended: false }
+        Reply { id, sink: Some(sink), live, gone: false, fault: None }
     }
 
-    /// Sends news that is not the last.
+    /// Sends an event that is not the last.
     pub(crate) fn send(&mut self, event: Event) {
         debug_assert!(!event.is_terminal(), "a terminal event goes through end()");
-        self.gone |= !self.sink.send(event);
+        let listens = self.call(|sink| sink.send(event));
+        self.gone |= listens == Some(false);
     }
 
     /// Whether nobody listens any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.gone || self.sink.is_closed()
+    pub(crate) fn is_closed(&mut self) -> bool {
+        self.gone || self.call(|sink| sink.is_closed()) == Some(true)
     }
 
-    /// Sends the terminal event; the request no longer counts as live when the client hears of it.
+    /// The panic of the sink, if it has panicked: its request cannot go on.
+    pub(crate) fn fault(&self) -> Option<EngineError> {
+        self.fault.clone()
+    }
+
+    /// Sends the terminal event; the request no longer counts as live when the client receives it.
     pub(crate) fn end(mut self, event: Event) {
         debug_assert!(event.is_terminal(), "{event:?} ends nothing");
         self.finish(event);
     }
 
+    /// Calls the sink, unless it has panicked before.
+    fn call<R>(&mut self, call: impl FnOnce(&mut dyn EventSink) -> R) -> Option<R> {
+        let sink = self.sink.as_deref_mut().filter(|_| self.fault.is_none())?;
+        guarded(|| call(sink)).map_err(|error| self.fault = Some(error)).ok()
+    }
+
     fn finish(&mut self, event: Event) {
-        self.ended = true;
+        let Some(mut sink) = self.sink.take() else { return };
         self.live.fetch_sub(1, Ordering::AcqRel);
-        self.sink.send(event);
+        // A panic here has no request left to fail. Sending and dropping are guarded one by one: a
+        // sink that is dropped while its own panic unwinds, and panics again, would abort the
+        // process.
+        let _ = guarded(|| sink.send(event));
+        let _ = guarded(move || drop(sink));
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        if !self.ended {
-            self.finish(Event::Failed(EngineError::Stopped));
-        }
+        let lost_to_a_panic = std::thread::panicking();
+        self.finish(Event::Failed(match lost_to_a_panic {
+            true => EngineError::Panicked("the step that the request was in".to_owned()),
+            false => EngineError::Stopped,
+        }));
     }
 }

@@ -1,6 +1,5 @@
-//! What a client asks for.
+//! A request: the prompt, limits, sampling parameters, stop strings, and what to reuse.
 
-use minfer_tensor::counted;
 use minfer_text::{StopError, StopMatcher};
 
 use crate::sampler::{ParamError, SamplingParams};
@@ -16,16 +15,16 @@ use crate::session::SessionId;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// The ids that are fed first, special tokens included; at least one.
+    /// Token ids of the prompt, special tokens included; at least one.
     pub prompt: Vec<u32>,
-    /// Most tokens to generate; 0 feeds the prompt and ends. `None` goes on up to the context's end, or with a context shift for as
-    /// many tokens as the context has positions.
+    /// Most tokens to generate; 0 only feeds the prompt. `None` generates up to the end of the
+    /// context, or with a context shift `n_ctx` tokens.
     pub max_tokens: Option<u32>,
     /// End-of-generation tokens are masked until this many tokens are generated.
     pub min_tokens: u32,
     /// How tokens are chosen.
     pub sampling: SamplingParams,
-    /// Key of the random draws; one is drawn and reported when absent.
+    /// Seed of the random draws. If absent, a random one is used and reported.
     pub seed: Option<u64>,
     /// Which of several answers to one prompt this is: it enters the random draws beside the seed.
     pub choice: u32,
@@ -37,28 +36,29 @@ pub struct Request {
     pub logprobs: Option<u32>,
     /// Report the model's predictions at every position of the prompt.
     pub prompt_logprobs: Option<PromptLogprobs>,
-    /// Go on with this conversation: the rows of the tokens that it shares with the prompt are not computed again, and the
-    /// conversation keeps the rows of this request when it ends.
+    /// The conversation to continue: KV rows of the beginning that it shares with the prompt are
+    /// reused, and it keeps the rows of this request.
     pub session: Option<SessionId>,
-    /// Forget the oldest tokens when the context is full; without it the generation ends there.
+    /// What to remove when the context is full. `None` ends the generation there.
     pub context_shift: Option<ContextShift>,
-    /// Whether rows of earlier requests may be used. They never are where predictions at positions of the prompt are wanted.
+    /// Whether KV rows of earlier requests may be reused. They never are with `prompt_logprobs`.
     pub reuse: bool,
-    /// Requests of different salts never use each other's rows; a conversation takes requests of the salt that it was opened with.
+    /// Requests with different salts never share KV rows. A conversation takes requests with the
+    /// salt that it was opened with.
     pub salt: Option<u64>,
 }
 
-/// What a full context forgets: half of what follows the kept tokens, the oldest first.
+/// Context shift: a full context loses the older half of the tokens behind the kept ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ContextShift {
-    /// Tokens at the beginning that are never forgotten.
+    /// Tokens at the beginning that are never removed.
     pub keep: u32,
 }
 
-/// What to report about each position of the prompt.
+/// What to report at each position of the prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PromptLogprobs {
-    /// How many of the most probable next tokens; 0 reports only the token that follows.
+    /// How many of the most probable next tokens; 0 reports only the prompt's own next token.
     pub top: u32,
 }
 
@@ -110,11 +110,11 @@ impl Request {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// There is nothing to feed.
+    /// The prompt is empty.
     #[error("`prompt`: there are no tokens")]
     EmptyPrompt,
     /// A token id that the model does not have.
-    #[error("`prompt`: token {id} at index {index} is outside the vocabulary of {}", counted(*vocab, "token"))]
+    #[error("`prompt`: token {id} at index {index} is outside the vocabulary of {vocab} tokens")]
     TokenOutOfRange {
         /// Its index in the prompt.
         index: usize,
@@ -123,11 +123,11 @@ pub enum RequestError {
         /// Number of tokens that the model has.
         vocab: usize,
     },
-    /// A stop string that would end every text before it begins.
+    /// A stop string that cannot be used.
     #[error("`stop`: {0}")]
     Stop(#[from] StopError),
     /// More alternatives than there are tokens.
-    #[error("`{field}`: {top} alternatives are more than the vocabulary of {}", counted(*vocab, "token"))]
+    #[error("`{field}`: {top} alternatives are more than the vocabulary of {vocab} tokens")]
     TooManyLogprobs {
         /// `logprobs` or `prompt_logprobs`.
         field: &'static str,
@@ -136,12 +136,8 @@ pub enum RequestError {
         /// Number of tokens that the model has.
         vocab: usize,
     },
-    /// A context shift that could free nothing.
-    #[error(
-        "`keep`: {} no room in a context of {}",
-        counted(*keep, "token").with("that is never forgotten leaves", "that are never forgotten leave"),
-        counted(*n_ctx, "token")
-    )]
+    /// A context shift that keeps the whole context.
+    #[error("`keep`: {keep} tokens that are never forgotten leave no room in a context of {n_ctx} tokens")]
     KeepsTooMuch {
         /// Tokens to keep.
         keep: u32,

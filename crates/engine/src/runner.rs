@@ -1,38 +1,38 @@
-//! Feeding tokens without an engine: every chunk, every batch mate and every place of a row is the caller's choice.
+//! Running a model without an engine: the caller chooses every batch, for measurements and tests.
 
 mod rows;
 
 use std::borrow::Cow;
 
 use minfer_graph::{BackendError, Extents, KvSpec};
-use minfer_tensor::counted;
 
-use crate::feed::Feed;
 use crate::kv::{BlockOrder, SequenceId, Store, StoreError, StoreOptions};
+use crate::step_batch::StepBatch;
 use crate::{ModelExecutor, ModelExecutorError};
 
-/// A model with a KV store and nothing else: no queue, no sampling, no thread.
+/// A model with a KV store: no queue, no sampling, no thread.
 ///
-/// Measurements [`prefill`](Self::prefill) and [`decode`](Self::decode); tests [`feed`](Self::feed).
+/// [`prefill`](Self::prefill) and [`decode`](Self::decode) are for measurements,
+/// [`feed`](Self::feed) takes any batch.
 pub struct Runner {
     model: Box<dyn ModelExecutor>,
     store: Store,
-    feed: Feed,
+    batch: StepBatch,
     counts: RunnerStats,
 }
 
 /// Settings of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunnerOptions {
-    /// Most KV blocks of each group, where fewer than the arena reserves are wanted.
+    /// Most KV blocks of each group of layers, if fewer than the arena reserves.
     pub kv_blocks: Option<u32>,
-    /// In which order KV blocks are handed out.
+    /// The order in which KV blocks are handed out.
     pub block_order: BlockOrder,
-    /// Whether sequences can begin with rows of others that began alike.
+    /// Whether blocks of closed sequences are kept for sequences that begin alike.
     pub prefix_cache: bool,
 }
 
-/// Which logits a feed computes.
+/// Which logits a step computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// None: the head does not run.
@@ -46,7 +46,7 @@ pub enum Want {
 /// Logits after one token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Row<'a> {
-    /// Index in the feed's list of sequences.
+    /// Index in the step's list of sequences.
     pub sequence: usize,
     /// The token's index in its sequence.
     pub position: u32,
@@ -54,7 +54,7 @@ pub struct Row<'a> {
     pub logits: &'a [f32],
 }
 
-/// What a runner has done, so that a test can prove that its variant ran.
+/// Counters of a runner. Tests read them to prove that a variant ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RunnerStats {
     /// Runs of the body graph.
@@ -67,15 +67,15 @@ pub struct RunnerStats {
     pub head_rows: u64,
     /// Graphs built since the model was loaded.
     pub graph_builds: u64,
-    /// Tokens whose rows came from a file.
+    /// Tokens whose KV rows came from a file.
     pub tokens_restored: u64,
 }
 
-/// Why tokens could not be fed. The sequences are as they were before.
+/// Why a step could not run. The sequences are as they were before.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// No room in the cache.
+    /// No free KV blocks, or the arena refused memory.
     #[error(transparent)]
     Kv(#[from] StoreError),
     /// The model failed.
@@ -91,14 +91,14 @@ pub enum RunError {
         /// How many are possible.
         most: usize,
     },
-    /// There is nothing to feed.
+    /// A sequence without tokens.
     #[error("sequence {0} of the step has no tokens")]
     NoTokens(usize),
     /// A sequence is given twice in one step.
     #[error("sequence {0} of the step is given twice")]
     Repeated(usize),
     /// A token id that the model does not have.
-    #[error("token {id} is outside the vocabulary of {}", counted(*vocab, "token"))]
+    #[error("token {id} is outside the vocabulary of {vocab} tokens")]
     TokenOutOfRange {
         /// The id.
         id: u32,
@@ -118,7 +118,7 @@ impl Runner {
     /// A runner with an empty cache.
     pub fn new(model: impl ModelExecutor + 'static, options: RunnerOptions) -> Runner {
         let store = Store::new(model.kv_spec(), options.store());
-        Runner { model: Box::new(model), store, feed: Feed::default(), counts: RunnerStats::default() }
+        Runner { model: Box::new(model), store, batch: StepBatch::default(), counts: RunnerStats::default() }
     }
 
     /// A new sequence without tokens.
@@ -147,7 +147,8 @@ impl Runner {
         Ok(self.store.truncate(self.model.arena(), sequence, length)?)
     }
 
-    /// Feeds tokens of several sequences in one step and calls `read` with the wanted logits, in the order of the batch.
+    /// Feeds tokens of several sequences in one step and calls `read` with the wanted logits, in
+    /// the order of the batch.
     ///
     /// # Errors
     /// There is no room, or the model failed. No sequence has grown then.
@@ -171,7 +172,8 @@ impl Runner {
         }
     }
 
-    /// Feeds a prompt in pieces of the model's step size; gives the logits after its last token, as a generation needs.
+    /// Feeds a prompt in pieces of the model's step size; gives the logits after its last token, as
+    /// a generation needs.
     ///
     /// # Errors
     /// There is no room, or the model failed; pieces before that one stay fed.
@@ -204,12 +206,12 @@ impl Runner {
         self.model.extents()
     }
 
-    /// Logits of a row.
+    /// Number of logits in a row.
     pub fn vocab(&self) -> usize {
         self.model.vocab()
     }
 
-    /// The cache's geometry.
+    /// The geometry of the KV cache.
     pub fn kv_spec(&self) -> &KvSpec {
         self.model.kv_spec()
     }
@@ -289,10 +291,10 @@ impl Runner {
         want: Want,
         mut read: impl FnMut(Row<'_>),
     ) -> Result<(), ModelExecutorError> {
-        self.feed.clear(self.store.groups());
+        self.batch.clear(self.store.groups());
         let mut wanted: Vec<(u32, usize, u32)> = Vec::new();
         for (index, &(sequence, tokens)) in step.iter().enumerate() {
-            let first = self.feed.push(&self.store, sequence, tokens);
+            let first = self.batch.push(&self.store, sequence, tokens);
             let cached = self.store.length(sequence);
             let skipped = match want {
                 Want::Nothing => tokens.len(),
@@ -301,12 +303,12 @@ impl Runner {
             } as u32;
             wanted.extend((skipped..tokens.len() as u32).map(|at| (first + at, index, cached + at)));
         }
-        self.feed.run_body(&mut *self.model, &self.store)?;
+        self.batch.run_body(&mut *self.model, &self.store)?;
         self.counts.steps += 1;
-        self.counts.tokens_fed += u64::from(self.feed.rows());
+        self.counts.tokens_fed += u64::from(self.batch.rows());
         for chunk in wanted.chunks(self.model.extents().rows as usize) {
             let rows: Vec<u32> = chunk.iter().map(|&(row, _, _)| row).collect();
-            self.feed.run_head(&mut *self.model, &self.store, &rows)?;
+            self.batch.run_head(&mut *self.model, &self.store, &rows)?;
             self.counts.head_runs += 1;
             self.counts.head_rows += rows.len() as u64;
             for (row, &(_, sequence, position)) in chunk.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! One request on its way: its tokens, how many of them are in the cache, and what is to become of it.
+//! An accepted request: its tokens, how many of them are in the KV cache, its sampler, its text and
+//! its client.
 
 use std::time::Instant;
 
@@ -20,44 +21,45 @@ pub(crate) struct Sequence {
     /// The prompt, then what was generated.
     pub(crate) history: History,
     prompt_len: usize,
-    /// Tokens that have been fed.
+    /// Tokens that have been fed: their KV rows are in the cache.
     pub(crate) fed: usize,
-    /// Tokens that had been fed when its rows were last given up, to be computed again.
+    /// Tokens that had been fed when its KV rows were last dropped: they are fed again.
     refeed: usize,
-    /// Where the rows of the fed tokens are.
+    /// Where the KV rows of the fed tokens are.
     pub(crate) rows: RowStorage,
-    /// The conversation that this request goes on with.
+    /// The conversation that this request continues.
     pub(crate) session: Option<SessionId>,
-    /// What to forget when the context is full.
+    /// What to remove when the context is full.
     pub(crate) context_shift: Option<ContextShift>,
-    /// Whether rows may be taken from the prefix cache and left there.
+    /// Whether KV rows may be taken from the prefix cache and left there.
     pub(crate) reuse: bool,
     pub(crate) salt: Option<u64>,
-    /// Tokens of the prompt that did not have to be fed, and how many of them had no row any more; none before the first admission.
+    /// Tokens of the prompt that were not fed, and how many of them context shifts had removed;
+    /// `None` before the first admission.
     cached: Option<(u32, u32)>,
     /// Most tokens to generate.
     limit: usize,
     pub(crate) sampler: Sampler,
     pub(crate) logprobs: Option<u32>,
     prompt_logprobs: Option<PromptLogprobs>,
-    /// Positions of the prompt that were reported.
+    /// Positions of the prompt whose predictions were reported.
     scored: usize,
     /// Prompt tokens reported as fed.
     progress: usize,
-    stop: Vec<String>,
+    pub(crate) stop: Vec<String>,
     text: TextStream,
     pub(crate) reply: Reply,
     clock: Clock,
 }
 
-/// When the stages of a request began.
+/// When the phases of a request began.
 struct Clock {
     submitted: Instant,
     admitted: Option<Instant>,
     prompt_done: Option<Instant>,
 }
 
-/// A chosen token with what is to be reported about it.
+/// A sampled token with what is to be reported about it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) id: u32,
@@ -108,7 +110,7 @@ impl Sequence {
         &self.history.tokens
     }
 
-    /// Tokens that are known and to be fed.
+    /// Tokens that are known and still to be fed: those that were removed are not.
     pub(crate) fn pending(&self) -> u32 {
         (self.tokens().len() - self.fed) as u32 - self.history.removed_from(self.fed)
     }
@@ -124,12 +126,13 @@ impl Sequence {
         }
     }
 
-    /// Rows that it will have once all known tokens and the next one are fed.
+    /// KV rows that it has once all known tokens and the next one are fed.
     pub(crate) fn rows_wanted(&self) -> u32 {
         self.tokens().len() as u32 + 1 - self.history.removed_tokens()
     }
 
-    /// Its rows are given up, to be computed again: those of all tokens that were fed and not removed.
+    /// Its KV rows were dropped: those of all tokens that were fed and not removed are computed
+    /// again.
     pub(crate) fn give_up_rows(&mut self) {
         self.recompute(self.fed);
         self.fed = 0;
@@ -146,8 +149,9 @@ impl Sequence {
         self.fed.max(self.refeed)
     }
 
-    /// How many of its next `tokens` are fed in one step. Those whose rows are computed again come alone, so that whatever a full
-    /// context forgets is what it would have forgotten without that; those that were removed are passed over between two steps.
+    /// How many of its next `tokens` one step feeds. Tokens that are fed again are never in one
+    /// step with new ones: a full context then removes what it would have removed without the
+    /// preemption. Removed tokens are passed over between two steps.
     pub(crate) fn at_once(&self, tokens: u32) -> u32 {
         let tokens = tokens.min(self.history.until_removed(self.fed) as u32);
         match self.refeed.saturating_sub(self.fed) {
@@ -156,13 +160,13 @@ impl Sequence {
         }
     }
 
-    /// Rows that it will have once all known tokens are fed, those that are computed again alone.
+    /// KV rows that it has once the tokens that one step may feed together are fed.
     pub(crate) fn rows_known(&self) -> u32 {
         let tokens = if self.fed < self.refeed { self.refeed } else { self.tokens().len() };
         tokens as u32 - self.history.removed_tokens()
     }
 
-    /// Whether the prompt, or what was generated before a preemption, is still being fed.
+    /// Whether it prefills: its prompt, or after a preemption its tokens, are still being fed.
     pub(crate) fn is_prefilling(&self) -> bool {
         self.pending() > 1
     }
@@ -172,7 +176,8 @@ impl Sequence {
         self.tokens().len() - self.prompt_len
     }
 
-    /// Alternatives to report at each prompt position, if any are wanted.
+    /// How many of the most probable tokens to report at each position of the prompt; `None`
+    /// reports nothing.
     pub(crate) fn prompt_top(&self) -> Option<usize> {
         self.prompt_logprobs.map(|wanted| wanted.top as usize)
     }
@@ -182,7 +187,7 @@ impl Sequence {
         self.tokens()[..self.prompt_len].get(position + 1).copied()
     }
 
-    /// The positions, among the next `tokens` ones, whose logits somebody reads.
+    /// The positions among the next `tokens` whose logits are read.
     pub(crate) fn wanted_positions(&self, tokens: u32) -> std::ops::Range<usize> {
         let end = self.fed + tokens as usize;
         let samples = end == self.tokens().len() && self.generated() < self.limit;
@@ -202,7 +207,7 @@ impl Sequence {
         self.prompt_logprobs.is_some() && (self.scored..self.prompt_len).contains(&position)
     }
 
-    /// The sequence takes part in steps from now on; its first `rows` rows are there already.
+    /// The sequence runs from now on. Its first `rows` KV rows are in the cache.
     pub(crate) fn admit(&mut self, kv: SequenceId, rows: u32) {
         self.rows = RowStorage::Cached(kv);
         self.fed = self.history.index_of(rows) as usize;
@@ -211,7 +216,7 @@ impl Sequence {
         self.clock.admitted.get_or_insert_with(Instant::now);
     }
 
-    /// Whether it has taken part in steps before.
+    /// Whether it has run before.
     pub(crate) fn was_admitted(&self) -> bool {
         self.cached.is_some()
     }
@@ -221,7 +226,7 @@ impl Sequence {
         self.limit = self.limit.min(most);
     }
 
-    /// `tokens` more are in the cache: reports progress and predictions.
+    /// `tokens` more are in the cache: sends progress and predictions.
     pub(crate) fn advance(&mut self, tokens: u32, rows: Vec<PromptRow>) {
         self.fed = self.history.passing_removed(self.fed + tokens as usize);
         let done = self.fed.min(self.prompt_len);
@@ -239,12 +244,13 @@ impl Sequence {
         }
     }
 
-    /// The end of a request that wants no tokens, once its prompt is fed.
+    /// The ending of a request that generates no tokens, once its prompt is fed.
     pub(crate) fn ended_without_tokens(&self) -> Option<FinishReason> {
         (self.limit == 0 && self.pending() == 0).then_some(FinishReason::Length)
     }
 
-    /// Appends a chosen token and reports it; tells whether the generation ends with it.
+    /// Appends a sampled token and sends it; returns why the generation ends, if it ends with this
+    /// token.
     pub(crate) fn append(&mut self, chosen: Chosen, tokenizer: &Tokenizer) -> Option<FinishReason> {
         let index = self.generated();
         let id = chosen.id;
@@ -272,7 +278,8 @@ impl Sequence {
         is_last.then_some(FinishReason::Length)
     }
 
-    /// The end of a generation that has no room for its last token's row: what was held back is text after all.
+    /// The ending when the KV cache is exhausted. Text that was held back for a stop string is
+    /// sent.
     pub(crate) fn exhausted(&mut self) -> Finished {
         let tail = self.text.finish();
         let reason = match tail.stopped {
@@ -282,7 +289,7 @@ impl Sequence {
         Finished { tail: tail.text, ..self.finished(reason) }
     }
 
-    /// The numbers of a generation that ends now.
+    /// The ending of a generation that ends now.
     pub(crate) fn finished(&self, reason: FinishReason) -> Finished {
         let now = Instant::now();
         let admitted = self.clock.admitted.unwrap_or(now);

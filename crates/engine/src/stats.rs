@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! Counters and gauges of an engine.
 
 use crate::ModelExecutorStats;
 use crate::kv::KvStats;
@@ -10,19 +10,19 @@ pub struct EngineStats {
     pub waiting: u64,
     /// Requests that run.
     pub running: u64,
-    /// Requests that came to their end.
+    /// Requests that finished.
     pub finished: u64,
     /// Requests that failed.
     pub failed: u64,
-    /// Requests that were cancelled or whose client went away.
+    /// Requests that were cancelled or whose client is gone.
     pub cancelled: u64,
-    /// Sequences that gave their memory to older ones and are fed again.
+    /// Sequences that were preempted: older ones took their KV blocks.
     pub preemptions: u64,
-    /// Sequences and conversations whose rows were copied to the host's memory, because they cannot be computed again.
+    /// Sequences and conversations that were swapped out: their KV rows were copied to host memory.
     pub swaps: u64,
     /// Runs of the body graph.
     pub steps: u64,
-    /// Tokens fed, those fed again after a preemption included.
+    /// Tokens fed to the model, with those fed again after a preemption.
     pub tokens_fed: u64,
     /// Runs of the head.
     pub head_runs: u64,
@@ -30,15 +30,15 @@ pub struct EngineStats {
     pub head_rows: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
-    /// Prompt tokens whose rows were found in the cache.
+    /// Prompt tokens that the prefix cache or a conversation already had: they were not fed.
     pub reused_tokens: u64,
-    /// Times that a sequence forgot tokens because its context was full.
+    /// Context shifts.
     pub shifts: u64,
-    /// Tokens forgotten so.
+    /// Tokens that context shifts removed.
     pub shifted_tokens: u64,
-    /// Times that blocks were moved down because requests that ended had left the rest spread.
+    /// Compactions: times that KV blocks were moved down to give memory back.
     pub compactions: u64,
-    /// Bytes of granules that those moves freed.
+    /// Bytes that compactions gave back.
     pub compacted_bytes: u64,
     /// Counters and sizes of the model.
     pub model: ModelExecutorStats,
@@ -46,12 +46,19 @@ pub struct EngineStats {
     pub stalled: bool,
     /// Blocks of the KV store.
     pub kv: KvStats,
-    /// Bytes of the granules in which KV blocks in use or kept for reuse lie.
+    /// Bytes of memory under KV blocks in use and cached blocks.
     pub kv_committed_bytes: u64,
-    /// Bytes of granules that stay in memory for the next KV blocks.
+    /// Bytes of memory that are kept for the next KV blocks.
     pub kv_warm_bytes: u64,
     /// Bytes that both together may take; absent: no bound but the system's.
     pub kv_limit_bytes: Option<u64>,
     /// Bytes of KV address space reserved.
     pub kv_reserved_bytes: u64,
+}
+
+impl EngineStats {
+    /// Requests that have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.finished + self.failed + self.cancelled
+    }
 }

@@ -1,4 +1,7 @@
-//! A model for tests: the null backend under a small model graph, and a byte-level tokenizer with one end token.
+//! A model for tests: the null backend under a small model graph, and a byte-level tokenizer with
+//! one end token.
+
+pub(crate) mod hooked;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -17,7 +20,7 @@ use crate::kv::session::SessionError;
 use crate::reply::Events;
 use crate::session::SessionId;
 use crate::worker::Worker;
-use crate::{EngineConfig, EngineStats, Request, RequestId, SamplingParams, SubmitError};
+use crate::{EngineConfig, EngineStats, ModelExecutor, Request, RequestId, SamplingParams, SubmitError};
 
 /// The end-of-generation token; ids below it are bytes.
 pub(crate) const END: u32 = 256;
@@ -131,13 +134,30 @@ pub(crate) struct Shape {
 
 impl Default for Shape {
     fn default() -> Shape {
-        let config = EngineConfig { n_ctx: 128, n_batch: 8, n_slots: 3, queue: 5, ..EngineConfig::default() };
+        let config = EngineConfig {
+            n_ctx: 128,
+            n_batch: 8,
+            // Steps are counted: what they feed depends on no time.
+            step_target: 0.0,
+            n_slots: 3,
+            queue: 5,
+            ..EngineConfig::default()
+        };
         Shape { config, blocks: 64, window: None, window_blocks: None, head_rows: 2 }
     }
 }
 
 impl Bench {
     pub(crate) fn new(backend: &NullBackend, shape: Shape) -> Bench {
+        Bench::with_model(backend, shape, |executor| executor)
+    }
+
+    /// A bench of what `wrap` makes of the executor.
+    pub(crate) fn with_model<M: ModelExecutor + 'static>(
+        backend: &NullBackend,
+        shape: Shape,
+        wrap: impl FnOnce(Executor) -> M,
+    ) -> Bench {
         let extents = Extents {
             tokens: shape.config.n_batch as u32,
             rows: shape.head_rows,
@@ -145,7 +165,7 @@ impl Bench {
         };
         let window_blocks = shape.window_blocks.unwrap_or(shape.blocks);
         let spec = windowed_kv_spec([shape.blocks, window_blocks], shape.window);
-        let model = executor_over(backend, spec, extents);
+        let model = wrap(executor_over(backend, spec, extents));
         let tokenizer = tokenizer();
         let stats = Arc::default();
         let worker = Worker::new(Box::new(model), Arc::clone(&tokenizer), &shape.config, Arc::clone(&stats));

@@ -1,33 +1,35 @@
-//! The step loop's state and its four verbs: schedule, run, sample, publish.
+//! The step loop: schedule, run, sample, publish.
 
 mod admit;
 mod compaction;
 mod preempt;
+mod recover;
+mod sampling;
 mod sessions;
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use minfer_text::Tokenizer;
 
 use crate::batcher::{self, Candidate, Limits};
 use crate::config::EngineConfig;
-use crate::event::{Event, PromptRow};
-use crate::feed::Feed;
+use crate::event::Event;
+use crate::guard::guarded;
 use crate::kv::session::SessionIdentity;
 use crate::kv::{Store, StoreOptions, most_rope_offsets};
+use crate::pace::{Pace, StepShape};
 use crate::reply::Reply;
-use crate::sampler::logprobs::LogSoftmax;
-use crate::sampler::{SampleError, Scratch};
-use crate::sequence::{Chosen, Sequence};
+use crate::sequence::Sequence;
 use crate::session::{RowStorage, Session, SessionId};
 use crate::stats::EngineStats;
+use crate::step_batch::StepBatch;
 use crate::{EngineError, HostMemory, ModelExecutor, RequestId};
 use preempt::Cells;
+use sampling::{Outcome, Scratches};
 
-/// Consecutive steps that may leave work and advance none.
+/// Consecutive steps without progress after which the engine stops.
 pub(crate) const STALLED_STEPS: u32 = 64;
 
 /// Everything that the worker thread owns.
@@ -36,41 +38,40 @@ pub(crate) struct Worker {
     tokenizer: Arc<Tokenizer>,
     limits: Limits,
     store: Store,
-    /// In order of arrival; those that were preempted are in front of those that never ran.
+    store_options: StoreOptions,
+    /// In order of arrival, preempted sequences first.
     waiting: VecDeque<Sequence>,
     /// In order of arrival.
     running: Vec<Sequence>,
-    /// Conversations, those that a request uses now included.
+    /// Conversations, also those that a request uses now.
     sessions: BTreeMap<SessionId, Session>,
     session_uses: u64,
     identity: SessionIdentity,
     pub(crate) host: HostMemory,
     n_ctx: u32,
-    feed: Feed,
-    scratch: Scratch,
+    batch: StepBatch,
+    scratches: Scratches,
+    pace: Pace,
+    /// Time since any fixed moment; tests bring their own.
+    pub(crate) clock: Box<dyn Fn() -> Duration + Send>,
     idle_steps: u32,
     /// Blocks were freed since compaction last found nothing to move.
     fragmented: bool,
     counts: EngineStats,
+    /// Requests that were accepted.
+    accepted: u64,
     shared: Arc<Mutex<EngineStats>>,
-    /// Endings that are sent once memory is given back and the counts are public.
+    /// Endings, sent once memory is released and the counts are public.
     endings: Vec<(Reply, Event)>,
 }
 
 /// One sequence's share of a step.
-struct Piece {
+struct Chunk {
     /// Its index among the running ones.
     sequence: usize,
     tokens: u32,
     /// First row in the batch.
     first_row: u32,
-}
-
-/// What the logits of a step said about one sequence.
-#[derive(Default)]
-struct Outcome {
-    rows: Vec<PromptRow>,
-    chosen: Option<Result<Chosen, EngineError>>,
 }
 
 impl Worker {
@@ -80,18 +81,20 @@ impl Worker {
         config: &EngineConfig,
         shared: Arc<Mutex<EngineStats>>,
     ) -> Worker {
-        let options = StoreOptions {
+        let store_options = StoreOptions {
             most_blocks: config.kv_blocks,
             most_bytes: model.arena().memory().limit,
             block_order: config.block_order,
             cache: config.prefix_cache,
-            // The rows of a store are all of one model: half of its identity is enough to tell them from another's.
+            // The rows of a store are all of one model: half of its identity is enough to tell them
+            // from another's.
             fingerprint: config.identity.model as u64,
             most_rope_offsets: Some(most_rope_offsets(config.n_ctx as u32)),
             step_tokens: Some(config.n_batch as u32),
         };
         let mut worker = Worker {
-            store: Store::new(model.kv_spec(), options),
+            store: Store::new(model.kv_spec(), store_options),
+            store_options,
             sessions: BTreeMap::new(),
             session_uses: 0,
             identity: config.identity,
@@ -102,11 +105,14 @@ impl Worker {
             tokenizer,
             waiting: VecDeque::new(),
             running: Vec::new(),
-            feed: Feed::default(),
-            scratch: Scratch::default(),
+            batch: StepBatch::default(),
+            scratches: Scratches::default(),
+            pace: Pace::new(config.step_target, config.n_slots),
+            clock: Box::new(clock()),
             idle_steps: 0,
             fragmented: false,
             counts: EngineStats::default(),
+            accepted: 0,
             shared,
             endings: Vec::new(),
         };
@@ -114,20 +120,15 @@ impl Worker {
         worker
     }
 
-    /// Tokens that one sequence has room for when it is alone.
+    /// Tokens that one sequence alone has room for.
     pub(crate) fn kv_tokens(&self) -> usize {
         usize::try_from(self.store.capacity()).unwrap_or(usize::MAX)
     }
 
     /// Takes a request into the queue.
     pub(crate) fn accept(&mut self, sequence: Sequence) {
+        self.accepted += 1;
         self.waiting.push_back(sequence);
-    }
-
-    /// Ends a request if it has not ended yet.
-    pub(crate) fn cancel(&mut self, id: RequestId) {
-        self.remove(|sequence| sequence.id() == id);
-        self.settle();
     }
 
     /// Whether there is anything to do.
@@ -135,166 +136,181 @@ impl Worker {
         !self.running.is_empty() || !self.waiting.is_empty()
     }
 
-    /// One step. Tells whether the engine can go on: not after too many steps without progress.
+    /// One step. Returns whether the engine can go on: not after too many steps without progress.
     pub(crate) fn step(&mut self) -> bool {
-        self.remove(|sequence| sequence.reply.is_closed());
-        let pieces = self.schedule();
+        let ended = self.counts.ended();
+        let advanced = self.contained(Worker::run_step).unwrap_or(false);
+        self.conclude(advanced || self.counts.ended() > ended)
+    }
+
+    /// Schedule, run, sample, publish. Returns whether any sequence advanced.
+    fn run_step(&mut self) -> bool {
+        let started = (self.clock)();
+        self.remove_closed();
+        let chunks = self.schedule();
+        let shape = self.shape(&chunks);
         let outcome = guarded(|| {
             self.run()?;
-            self.sample(&pieces)
+            self.sample(&chunks)
         });
-        self.publish(pieces, outcome)
+        let outcome = outcome.flatten();
+        let measured = outcome.is_ok();
+        let advanced = self.publish(chunks, outcome);
+        if measured {
+            self.pace.record(&shape, (self.clock)().saturating_sub(started));
+        }
+        advanced
     }
 
-    /// Chooses the step's tokens and takes cells for them. Makes room where there is none.
-    fn schedule(&mut self) -> Vec<Piece> {
-        self.admit();
-        let candidates: Vec<Candidate> =
-            self.running.iter().map(|sequence| Candidate { pending: sequence.pending() }).collect();
-        let tokens = batcher::schedule(&candidates, self.limits.tokens);
-        let ids: Vec<(RequestId, u32)> = self.running.iter().map(Sequence::id).zip(tokens).collect();
-        let (mut pieces, mut missing, mut gave) = (Vec::new(), None, false);
-        for (id, tokens) in ids.into_iter().filter(|&(_, tokens)| tokens > 0) {
-            // Making room for one sequence may send others away.
-            let Some(index) = self.running.iter().position(|sequence| sequence.id() == id) else { continue };
-            let tokens = self.running[index].at_once(tokens);
-            match self.prepare(index, tokens) {
-                Cells::Prepared => pieces.push((id, tokens)),
-                Cells::OutOfBlocks(error) => missing = Some(error),
-                Cells::Skipped => gave = true,
-            }
-        }
-        if let Some(error) = missing.filter(|_| pieces.is_empty() && !gave) {
-            self.unblock(error);
-        }
-        let place = |id| self.running.iter().position(|sequence| sequence.id() == id);
-        let piece = |(id, tokens)| Some(Piece { sequence: place(id)?, tokens, first_row: 0 });
-        let mut pieces: Vec<Piece> = pieces.into_iter().filter_map(piece).collect();
-        self.fill_feed(&mut pieces);
-        pieces
-    }
-
-    /// Writes down what the step feeds.
-    fn fill_feed(&mut self, pieces: &mut [Piece]) {
-        self.feed.clear(self.store.groups());
-        for piece in pieces {
-            let sequence = &self.running[piece.sequence];
-            let tokens = &sequence.tokens()[sequence.fed..][..piece.tokens as usize];
-            piece.first_row = self.feed.push(&self.store, sequence.kv(), tokens);
-        }
-    }
-
-    /// Feeds the step's tokens.
-    fn run(&mut self) -> Result<(), EngineError> {
-        if self.feed.rows() == 0 {
-            return Ok(());
-        }
-        self.feed.run_body(&mut *self.model, &self.store)?;
-        self.counts.steps += 1;
-        self.counts.tokens_fed += u64::from(self.feed.rows());
-        Ok(())
-    }
-
-    /// Computes the logits that somebody reads, as many rows at a time as the head takes, and reads them.
-    fn sample(&mut self, pieces: &[Piece]) -> Result<Vec<Outcome>, EngineError> {
-        let mut outcomes: Vec<Outcome> = pieces.iter().map(|_| Outcome::default()).collect();
-        let wanted = self.wanted_rows(pieces);
-        for chunk in wanted.chunks(self.model.extents().rows as usize) {
-            let rows: Vec<u32> = chunk.iter().map(|wanted| wanted.row).collect();
-            self.feed.run_head(&mut *self.model, &self.store, &rows)?;
-            self.counts.head_runs += 1;
-            self.counts.head_rows += rows.len() as u64;
-            for (row, wanted) in chunk.iter().enumerate() {
-                let sequence = &self.running[pieces[wanted.piece].sequence];
-                let logits = self.model.logits(row)?;
-                read_row(sequence, wanted.position, &logits, &mut self.scratch, &mut outcomes[wanted.piece]);
-            }
-        }
-        Ok(outcomes)
-    }
-
-    fn wanted_rows(&self, pieces: &[Piece]) -> Vec<WantedRow> {
-        let mut wanted = Vec::new();
-        for (index, piece) in pieces.iter().enumerate() {
-            let sequence = &self.running[piece.sequence];
-            wanted.extend(sequence.wanted_positions(piece.tokens).map(|position| WantedRow {
-                piece: index,
-                position,
-                row: piece.first_row + (position - sequence.fed) as u32,
-            }));
-        }
-        wanted
-    }
-
-    /// Makes the step's results known: rows to the store, events to the clients. Tells whether the engine can go on.
-    fn publish(&mut self, pieces: Vec<Piece>, outcome: Result<Vec<Outcome>, EngineError>) -> bool {
-        let mut advanced = !pieces.is_empty();
-        match outcome {
-            Ok(outcomes) => {
-                for (piece, outcome) in pieces.iter().zip(outcomes).rev() {
-                    self.advance(piece, outcome);
-                }
-            }
-            Err(error) => {
-                for piece in pieces.iter().rev() {
-                    let sequence = self.running.remove(piece.sequence);
-                    self.end(sequence, Event::Failed(error.clone()));
-                }
-            }
-        }
-        advanced |= !self.endings.is_empty();
-        self.idle_steps = if advanced || !self.has_work() { 0 } else { self.idle_steps + 1 };
+    /// What comes after every step: the guard against steps without progress, public counts,
+    /// endings, compaction.
+    fn conclude(&mut self, advanced: bool) -> bool {
+        let idle = !advanced && self.endings.is_empty() && self.has_work();
+        self.idle_steps = if idle { self.idle_steps + 1 } else { 0 };
         let stalled = self.idle_steps >= STALLED_STEPS;
         if stalled {
             self.counts.stalled = true;
-            self.end_all(&Event::Failed(EngineError::Stalled { steps: STALLED_STEPS }));
+            self.contained(|worker| {
+                worker.end_all(&Event::Failed(EngineError::Stalled { steps: STALLED_STEPS }))
+            });
         }
         self.settle();
         if self.has_work() {
-            self.compact_some();
+            self.contained(Worker::compact_some);
         }
         !stalled
     }
 
-    /// A sequence's tokens of this step are in the cache.
-    fn advance(&mut self, piece: &Piece, outcome: Outcome) {
-        let sequence = &mut self.running[piece.sequence];
+    /// Schedule: admits requests, chooses the step's tokens and takes KV cells for them.
+    fn schedule(&mut self) -> Vec<Chunk> {
+        self.admit();
+        let candidates: Vec<Candidate> =
+            self.running.iter().map(|sequence| self.candidate(sequence)).collect();
+        let decoding = candidates.iter().filter(|candidate| candidate.pending == 1).count();
+        let tokens = batcher::schedule(&candidates, self.limits.tokens, &self.pace.budget(decoding));
+        let ids: Vec<(RequestId, u32)> = self.running.iter().map(Sequence::id).zip(tokens).collect();
+        let (mut chunks, mut missing, mut gave) = (Vec::new(), None, false);
+        for (id, tokens) in ids.into_iter().filter(|&(_, tokens)| tokens > 0) {
+            // Taking cells for one sequence may preempt others.
+            let Some(index) = self.running.iter().position(|sequence| sequence.id() == id) else { continue };
+            let tokens = self.running[index].at_once(tokens);
+            match self.prepare(index, tokens) {
+                Cells::Prepared => chunks.push((id, tokens)),
+                Cells::OutOfBlocks(error) => missing = Some(error),
+                Cells::Skipped => gave = true,
+            }
+        }
+        if let Some(error) = missing.filter(|_| chunks.is_empty() && !gave) {
+            self.unblock(error);
+        }
+        let place = |id| self.running.iter().position(|sequence| sequence.id() == id);
+        let chunk = |(id, tokens)| Some(Chunk { sequence: place(id)?, tokens, first_row: 0 });
+        let mut chunks: Vec<Chunk> = chunks.into_iter().filter_map(chunk).collect();
+        self.fill_batch(&mut chunks);
+        chunks
+    }
+
+    fn candidate(&self, sequence: &Sequence) -> Candidate {
+        Candidate { pending: sequence.pending(), cached: self.store.length(sequence.kv()) }
+    }
+
+    /// What the time of the step depends on.
+    fn shape(&self, chunks: &[Chunk]) -> StepShape {
+        let mut shape = StepShape::default();
+        for chunk in chunks {
+            let Candidate { pending, cached } = self.candidate(&self.running[chunk.sequence]);
+            match pending {
+                1 => shape.decoding += 1,
+                _ => shape.chunks.push((cached, chunk.tokens)),
+            }
+        }
+        shape
+    }
+
+    /// Puts the step's tokens into its batch.
+    fn fill_batch(&mut self, chunks: &mut [Chunk]) {
+        self.batch.clear(self.store.groups());
+        for chunk in chunks {
+            let sequence = &self.running[chunk.sequence];
+            let tokens = &sequence.tokens()[sequence.fed..][..chunk.tokens as usize];
+            chunk.first_row = self.batch.push(&self.store, sequence.kv(), tokens);
+        }
+    }
+
+    /// Run: the model's layers on the step's batch.
+    fn run(&mut self) -> Result<(), EngineError> {
+        if self.batch.rows() == 0 {
+            return Ok(());
+        }
+        self.batch.run_body(&mut *self.model, &self.store)?;
+        self.counts.steps += 1;
+        self.counts.tokens_fed += u64::from(self.batch.rows());
+        Ok(())
+    }
+
+    /// Publish: KV rows to the store, events to the clients. Returns whether any sequence advanced.
+    fn publish(&mut self, chunks: Vec<Chunk>, outcome: Result<Vec<Outcome>, EngineError>) -> bool {
+        match outcome {
+            Ok(outcomes) => {
+                for (chunk, outcome) in chunks.iter().zip(outcomes).rev() {
+                    self.advance(chunk, outcome);
+                }
+            }
+            Err(error) => {
+                for chunk in chunks.iter().rev() {
+                    let sequence = self.running.remove(chunk.sequence);
+                    self.end(sequence, Event::Failed(error.clone()));
+                }
+            }
+        }
+        !chunks.is_empty()
+    }
+
+    /// A sequence's tokens of this step are in the cache. What panics while its client is told
+    /// fails it alone.
+    fn advance(&mut self, chunk: &Chunk, outcome: Outcome) {
+        let sequence = &mut self.running[chunk.sequence];
         let kv = sequence.kv();
         self.store.publish(kv);
         self.store.evict_window(self.model.arena(), kv, 0);
-        sequence.advance(piece.tokens, outcome.rows);
-        let ending = match outcome.chosen {
-            Some(Ok(chosen)) => {
-                self.counts.generated_tokens += 1;
-                sequence
-                    .append(chosen, &self.tokenizer)
-                    .map(|reason| Event::Finished(sequence.finished(reason)))
-            }
-            Some(Err(error)) => Some(Event::Failed(error)),
-            None => sequence.ended_without_tokens().map(|reason| Event::Finished(sequence.finished(reason))),
-        };
+        let generated = matches!(outcome.chosen, Some(Ok(_)));
+        let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer));
+        let ending = told.unwrap_or_else(|error| Some(Event::Failed(error)));
+        let ending = sequence.reply.fault().map(Event::Failed).or(ending);
+        self.counts.generated_tokens += u64::from(generated);
         if let Some(event) = ending {
-            let sequence = self.running.remove(piece.sequence);
+            let sequence = self.running.remove(chunk.sequence);
             self.end(sequence, event);
         }
     }
 
-    /// Cancels those of the live requests that `which` picks.
-    fn remove(&mut self, which: impl Fn(&Sequence) -> bool) {
-        let (waiting, running) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.running));
-        for sequence in waiting {
-            if which(&sequence) {
-                self.end(sequence, Event::Cancelled);
-            } else {
-                self.waiting.push_back(sequence);
-            }
-        }
-        for sequence in running {
-            if which(&sequence) {
-                self.end(sequence, Event::Cancelled);
-            } else {
-                self.running.push(sequence);
-            }
+    /// Ends a request if it has not ended yet.
+    pub(crate) fn cancel(&mut self, id: RequestId) {
+        self.remove(|sequence| (sequence.id() == id).then_some(Event::Cancelled));
+        self.settle();
+    }
+
+    /// Cancels the requests that nobody listens to any more.
+    fn remove_closed(&mut self) {
+        self.remove(|sequence| {
+            let closed = sequence.reply.is_closed();
+            sequence.reply.fault().map(Event::Failed).or(closed.then_some(Event::Cancelled))
+        });
+    }
+
+    /// Ends those of the live requests for which `ending` gives an event.
+    fn remove(&mut self, mut ending: impl FnMut(&mut Sequence) -> Option<Event>) {
+        let mut index = 0;
+        while index < self.waiting.len() + self.running.len() {
+            let waits = index < self.waiting.len();
+            let place = if waits { index } else { index - self.waiting.len() };
+            let sequence = if waits { &mut self.waiting[place] } else { &mut self.running[place] };
+            let Some(event) = ending(sequence) else {
+                index += 1;
+                continue;
+            };
+            let removed = if waits { self.waiting.remove(place) } else { Some(self.running.remove(place)) };
+            self.end(removed.expect("an index into the queue"), event);
         }
     }
 
@@ -307,15 +323,15 @@ impl Worker {
         }
     }
 
-    /// Gives a sequence's memory back; its client hears of the end when the step settles.
+    /// Ends a sequence and releases its blocks; its client receives the ending when the step
+    /// settles. The ending is queued first: it is sent even if releasing the blocks panics.
     fn end(&mut self, mut sequence: Sequence, event: Event) {
-        if let RowStorage::Cached(kv) = sequence.rows {
-            self.store.undo(self.model.arena(), kv);
-        }
+        let cached = match sequence.rows {
+            RowStorage::Cached(kv) => Some(kv),
+            _ => None,
+        };
         self.keep_session(&mut sequence);
-        if let RowStorage::Cached(kv) = sequence.rows {
-            self.store.drop_sequence(self.model.arena(), kv);
-        }
+        let kept = !matches!(sequence.rows, RowStorage::Cached(_));
         self.fragmented = true;
         match event {
             Event::Failed(_) => self.counts.failed += 1,
@@ -323,10 +339,25 @@ impl Worker {
             _ => self.counts.finished += 1,
         }
         self.endings.push((sequence.reply, event));
+        if let Some(kv) = cached {
+            self.store.undo(self.model.arena(), kv);
+            if !kept {
+                self.store.drop_sequence(self.model.arena(), kv);
+            }
+        }
     }
 
-    /// Makes the counts public, then sends the endings: a client that heard of its end finds it counted.
+    /// Makes the counts public, then sends the endings: a client that receives its ending finds it
+    /// counted. A gauge that cannot be read keeps its last value.
     pub(crate) fn settle(&mut self) {
+        let _ = guarded(|| self.read_gauges());
+        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
+        for (reply, event) in self.endings.drain(..) {
+            reply.end(event);
+        }
+    }
+
+    fn read_gauges(&mut self) {
         self.counts.waiting = self.waiting.len() as u64;
         self.counts.running = self.running.len() as u64;
         self.counts.model = self.model.stats();
@@ -336,74 +367,24 @@ impl Worker {
         self.counts.kv_warm_bytes = memory.warm;
         self.counts.kv_limit_bytes = memory.limit;
         self.counts.kv_reserved_bytes = memory.reserved;
-        *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
-        for (reply, event) in self.endings.drain(..) {
-            reply.end(event);
-        }
     }
 }
 
-/// A row of logits that somebody reads.
-struct WantedRow {
-    piece: usize,
-    /// The token's index in its sequence.
-    position: usize,
-    /// Its row in the batch.
-    row: u32,
-}
-
-/// Reports and chooses what one row of logits is wanted for.
-fn read_row(
-    sequence: &Sequence,
-    position: usize,
-    logits: &[f32],
-    scratch: &mut Scratch,
-    outcome: &mut Outcome,
-) {
-    let index = sequence.generated() as u32;
-    let mut read = || -> Result<Option<Chosen>, SampleError> {
-        if sequence.scores_at(position) {
-            outcome.rows.push(prompt_row(sequence, position, logits, scratch)?);
-        }
-        if !sequence.samples_at(position) {
-            return Ok(None);
-        }
-        let id = sequence.sampler.sample(scratch, logits, sequence.tokens(), index)?;
-        let logprobs = match sequence.logprobs {
-            Some(top) => Some(LogSoftmax::of(logits)?.of_token(scratch, logits, id, top as usize)),
-            None => None,
-        };
-        Ok(Some(Chosen { id, logprobs }))
+/// Reports a sequence's step to its client; returns the ending, if it ends with that.
+fn tell(sequence: &mut Sequence, tokens: u32, outcome: Outcome, tokenizer: &Tokenizer) -> Option<Event> {
+    sequence.advance(tokens, outcome.rows);
+    let reason = match outcome.chosen {
+        Some(Ok(chosen)) => sequence.append(chosen, tokenizer),
+        Some(Err(error)) => return Some(Event::Failed(error)),
+        None => sequence.ended_without_tokens(),
     };
-    let chosen = read().map_err(|error| EngineError::Sample(error, index)).transpose();
-    outcome.chosen = outcome.chosen.take().filter(Result::is_err).or(chosen);
+    reason.map(|reason| Event::Finished(sequence.finished(reason)))
 }
 
-fn prompt_row(
-    sequence: &Sequence,
-    position: usize,
-    logits: &[f32],
-    scratch: &mut Scratch,
-) -> Result<PromptRow, SampleError> {
-    let softmax = LogSoftmax::of(logits)?;
-    let next = sequence.next_in_prompt(position);
-    Ok(PromptRow {
-        position: position as u32,
-        token: sequence.tokens()[position],
-        next_logprob: next.map(|id| softmax.logprob(logits[id as usize])),
-        top: softmax.top(scratch, logits, sequence.prompt_top().unwrap_or(0)),
-    })
-}
-
-/// Runs a step's work; a panic becomes an error.
-fn guarded<R>(work: impl FnOnce() -> Result<R, EngineError>) -> Result<R, EngineError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(EngineError::Panicked(words(&*panic))))
-}
-
-/// What a panic said.
-pub(crate) fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+/// Time since now.
+fn clock() -> impl Fn() -> Duration + Send {
+    let start = Instant::now();
+    move || start.elapsed()
 }
 
 #[cfg(test)]

@@ -184,6 +184,15 @@ pub trait Backend: Send + Sync {
         weights: &dyn LoadedWeights,
         kv: &KvSpec,
     ) -> Result<Box<dyn Compiled>, BackendError>;
+
+    /// Calls `job` once for each index below `count` and returns when all calls have. A backend with threads of the host
+    /// makes the calls on them, in any order.
+    ///
+    /// # Panics
+    /// `job` panics.
+    fn run_jobs(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(job);
+    }
 }
 
 /// Weights as a backend keeps them.

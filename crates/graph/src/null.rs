@@ -82,6 +82,7 @@ struct State {
     panic: Fuse,
     refuse: Fuse,
     read: Fuse,
+    panic_allocation: Fuse,
     delay: Duration,
 }
 
@@ -155,6 +156,11 @@ impl NullBackend {
         self.state().read = Fuse(Some(more));
     }
 
+    /// The request for memory after `more` further ones panics.
+    pub fn panic_allocation(&self, more: u64) {
+        self.state().panic_allocation = Fuse(Some(more));
+    }
+
     /// Every later run takes at least this long.
     pub fn delay_runs(&self, delay: Duration) {
         self.state().delay = delay;
@@ -167,6 +173,7 @@ impl NullBackend {
 
     fn allocate(&self, what: &str, bytes: u64) -> Result<(), BackendError> {
         let mut state = self.state();
+        assert!(!state.panic_allocation.burn(), "the null backend was asked to panic for memory of {what}");
         if state.refuse.burn() {
             return Err(BackendError::OutOfMemory { what: what.to_owned(), bytes });
         }

@@ -263,21 +263,35 @@ impl Loaded {
         &self.executor
     }
 
-    /// Starts an engine, which serves requests on a thread of its own. Memory for KV rows that are
-    /// swapped out is leased from the machine's memory budget.
-    ///
-    /// # Errors
-    /// The settings contradict each other, or the system refused the thread.
-    pub fn into_engine(self) -> Result<Engine, ConfigError> {
+    /// Engine settings that fit the loaded model, to change some of them for
+    /// [`into_engine_with`](Self::into_engine_with).
+    pub fn engine_config(&self) -> EngineConfig {
         let extents = self.executor.extents();
-        let config = EngineConfig {
+        EngineConfig {
             n_ctx: self.n_ctx as usize,
             n_batch: extents.tokens as usize,
             n_slots: extents.sequences as usize,
             prefix_cache: self.prefix_cache,
             identity: self.identity,
             ..EngineConfig::default()
-        };
+        }
+    }
+
+    /// Starts an engine, which serves requests on a thread of its own. Memory for KV rows that are
+    /// swapped out is leased from the machine's memory budget.
+    ///
+    /// # Errors
+    /// The settings contradict each other, or the system refused the thread.
+    pub fn into_engine(self) -> Result<Engine, ConfigError> {
+        let config = self.engine_config();
+        self.into_engine_with(config)
+    }
+
+    /// [`into_engine`](Self::into_engine) with other settings.
+    ///
+    /// # Errors
+    /// The settings contradict each other or the model, or the system refused the thread.
+    pub fn into_engine_with(self, config: EngineConfig) -> Result<Engine, ConfigError> {
         Engine::with_host_memory(self.executor, self.tokenizer, config, host_memory(self.budget))
     }
 

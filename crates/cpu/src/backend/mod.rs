@@ -42,6 +42,7 @@ use minfer_graph::{
 };
 
 use crate::arena::{CpuArena, granule_bytes};
+use crate::threads::ChunkCounter;
 use crate::{Isa, Pool};
 use buffer::HostBuffer;
 use compiled::CompiledGraph;
@@ -144,6 +145,18 @@ impl Backend for CpuBackend {
         let compiled =
             CompiledGraph::new(self.isa, Arc::clone(&self.pool), model_graph, graph, plan, weights, kv)?;
         Ok(Box::new(compiled))
+    }
+
+    fn run_jobs(&self, count: usize, job: &(dyn Fn(usize) + Sync)) {
+        if count < 2 {
+            return (0..count).for_each(job);
+        }
+        let jobs = ChunkCounter::default();
+        self.pool.run(&|_, _| {
+            while let Some(claimed) = jobs.claim(count, 1) {
+                claimed.for_each(job);
+            }
+        });
     }
 }
 

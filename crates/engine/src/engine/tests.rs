@@ -4,12 +4,14 @@ use std::time::Duration;
 use minfer_graph::{Extents, NullBackend};
 
 use super::*;
+use crate::EngineError;
 use crate::event::FinishReason;
 use crate::test_model::{eloquent, executor, greedy, scripted, tokenizer};
 
 const CONFIG: EngineConfig = EngineConfig {
     n_ctx: 4096,
     n_batch: 16,
+    step_target: 0.0,
     n_slots: 3,
     queue: 5,
     kv_blocks: None,
@@ -102,29 +104,30 @@ fn shutting_down_cancels_what_runs_and_what_waits() {
 }
 
 #[test]
-fn a_panic_outside_of_a_run_ends_the_engine_and_tells_everybody() {
-    struct Rude;
+fn a_panicking_sink_fails_its_request_and_the_engine_goes_on() {
+    struct Rude(Sender<Event>);
     impl EventSink for Rude {
         fn send(&mut self, event: Event) -> bool {
             assert!(event.is_terminal(), "this sink panics");
-            true
+            self.0.send(event).is_ok()
         }
 
         fn is_closed(&self) -> bool {
             false
         }
     }
-    let backend = NullBackend::new();
-    backend.delay_runs(Duration::from_millis(5));
-    let engine = engine(&backend);
-    let (_, events) = engine.submit(endless()).unwrap();
-    engine.submit_to(endless(), Rude).unwrap();
-    let Event::Failed(EngineError::Panicked(words)) = text(events).1 else { panic!("no panic") };
-    assert!(words.contains("this sink panics"), "{words}");
-    while !engine.has_stopped() {
-        std::thread::yield_now();
-    }
-    assert_eq!(engine.submit(greedy(&[1])).unwrap_err(), SubmitError::Stopped);
+    let engine = engine(&scripted(1, "abc"));
+    let (sender, ending) = mpsc::channel();
+    let (_, neighbour) = engine.submit(greedy(&[1])).unwrap();
+    engine.submit_to(greedy(&[2]), Rude(sender)).unwrap();
+    let endings: Vec<Event> = ending.iter().collect();
+    let [Event::Failed(EngineError::Panicked(message))] = &endings[..] else { panic!("{endings:?}") };
+    assert!(message.contains("this sink panics"), "{message}");
+    assert_eq!(text(neighbour).0, "abc");
+    let (_, next) = engine.submit(greedy(&[3])).unwrap();
+    assert_eq!(text(next).0, "abc");
+    assert!(!engine.has_stopped());
+    assert_eq!(engine.stats().failed, 1);
 }
 
 #[test]

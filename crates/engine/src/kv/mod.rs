@@ -46,6 +46,7 @@ mod error;
 mod prefix;
 mod prefix_index;
 mod prepare;
+mod reset;
 mod restore;
 mod reuse;
 pub mod session;

@@ -1,4 +1,4 @@
-//! Rows that are not computed: those of other sequences, of files, and those that move.
+//! KV rows that are not computed: shared, forked, moved, saved to a file and restored.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use crate::kv::session::{self, RowSource, SessionError, SessionFile, SessionIden
 use crate::kv::{SequenceId, Store, StoreError};
 
 impl Runner {
-    /// Forgets every sequence and every row that is kept, and goes on as a new runner of the same model.
+    /// Forgets every sequence and every row that is kept, and goes on as a new runner of the same
+    /// model.
     pub fn restart(&mut self, options: RunnerOptions) {
         let arena = self.model.arena();
         for id in self.store.ids() {
@@ -19,14 +20,15 @@ impl Runner {
         self.counts = RunnerStats { graph_builds, ..RunnerStats::default() };
     }
 
-    /// A new sequence that begins with the known rows of the longest beginning of `tokens` but the last one; tells of how many.
+    /// A new sequence that reuses the cached rows of the longest known beginning of `tokens`, at
+    /// most all but the last one; returns how many.
     pub fn open_with(&mut self, tokens: &[u32]) -> (SequenceId, u32) {
         let sequence = self.store.create();
         let reused = self.store.reuse(sequence, tokens, None);
         (sequence, reused)
     }
 
-    /// A sequence of the same tokens in the same blocks. Neither sees what becomes of the other.
+    /// A copy of a sequence that shares its blocks until one of them writes (copy on write).
     ///
     /// # Panics
     /// The sequence was closed before.
@@ -34,7 +36,7 @@ impl Runner {
         self.store.fork(sequence)
     }
 
-    /// Gives back the rows of window groups that no later token of a sequence sees; tells how many blocks that were.
+    /// Releases blocks outside the attention window of a sequence's later tokens; returns how many.
     ///
     /// # Panics
     /// The sequence was closed before.
@@ -42,7 +44,7 @@ impl Runner {
         self.store.evict_window(self.model.arena(), sequence, 0)
     }
 
-    /// Moves up to `most` blocks to lower free places; tells how many.
+    /// Moves up to `most` blocks to lower free places; returns how many.
     ///
     /// # Errors
     /// The cache's memory refused; nothing has moved then.
@@ -60,7 +62,8 @@ impl Runner {
         session::save(path, SessionIdentity::default(), self.model.arena(), &[source])
     }
 
-    /// A sequence with the rows of a file that a runner [`save`](Self::save)d, whatever the layout and block size there.
+    /// A sequence with the rows of a file that a runner [`save`](Self::save)d, whatever the layout
+    /// and block size there.
     ///
     /// # Errors
     /// The file is not sound or not of this shape and KV format, or there is no room for its rows.

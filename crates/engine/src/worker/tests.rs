@@ -12,6 +12,8 @@ mod endings;
 mod faults;
 mod leaving;
 mod one_answer;
+mod panics;
+mod step_time;
 
 fn bench(backend: &NullBackend) -> Bench {
     Bench::new(backend, Shape::default())

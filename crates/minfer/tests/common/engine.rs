@@ -2,7 +2,7 @@
 
 use minfer::cpu::Isa;
 use minfer::engine::event::{Finished, Token};
-use minfer::engine::{Engine, Event, Events, Request, SamplingParams};
+use minfer::engine::{Engine, EngineConfig, Event, Events, Request, SamplingParams};
 use minfer::graph::{KvGranule, KvLayout};
 use minfer::{ContextLength, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_testkit::synthetic::{self, Family};
@@ -25,6 +25,9 @@ pub(crate) struct Way {
     pub(crate) granule: KvGranule,
     /// Bytes of memory without rows that are kept for the next ones.
     pub(crate) keep_warm: u64,
+    /// 0: what steps feed depends on no time.
+    pub(crate) step_target: f32,
+    pub(crate) prefix_cache: bool,
 }
 
 impl Way {
@@ -41,10 +44,19 @@ impl Way {
             context_shift: false,
             granule: KvGranule::Page,
             keep_warm: 64 << 20,
+            step_target: 0.0,
+            prefix_cache: true,
         }
     }
 
     pub(crate) fn engine(self, file: &ModelFile) -> Engine {
+        let loaded = self.load(file);
+        let Way { step_target, prefix_cache, .. } = self;
+        let config = EngineConfig { step_target, prefix_cache, ..loaded.engine_config() };
+        loaded.into_engine_with(config).expect("an engine")
+    }
+
+    pub(crate) fn load(self, file: &ModelFile) -> Loaded {
         let machine =
             MachineOptions { threads: Some(self.threads), isa: Some(self.isa), ..MachineOptions::default() };
         let Way { layout, block_tokens, kv_memory, context_shift, n_batch, n_slots, .. } = self;
@@ -60,7 +72,7 @@ impl Way {
             ..LoadOptions::default()
         };
         let machine = Machine::new(&machine).expect("a machine");
-        Loaded::new(&machine, file, &options).expect("the model loads").into_engine().expect("an engine")
+        Loaded::new(&machine, file, &options).expect("the model loads")
     }
 }
 

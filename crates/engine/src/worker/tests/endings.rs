@@ -27,7 +27,8 @@ fn token_counts_are_exact_and_no_forward_is_wasted() {
         assert_eq!(answer.finished().reason, FinishReason::Length);
         let finished = answer.finished();
         assert_eq!(finished.usage.completion, wanted);
-        // The end of the prompt chose the first token; only what follows takes the time of a decode.
+        // The end of the prompt chose the first token; only what follows takes the time of a
+        // decode.
         let decode = f64::from(wanted - 1) / finished.timings.predicted.as_secs_f64();
         assert_eq!(finished.decode_speed(), (wanted > 1).then_some(decode));
         assert_eq!(finished.prompt_speed(), Some(3.0 / finished.timings.prompt.as_secs_f64()));

@@ -126,5 +126,5 @@ fn steps_without_progress_end_the_engine() {
 #[test]
 fn an_error_of_the_backend_keeps_its_cause() {
     let error = crate::ModelExecutorError::new(BackendError::BadBatch("x".to_owned()));
-    assert_eq!(EngineError::from(error).to_string(), "the model's forward failed: the batch does not fit: x");
+    assert_eq!(EngineError::from(error).to_string(), "running the model failed: the batch does not fit: x");
 }

@@ -35,7 +35,8 @@ fn the_oldest_is_never_preempted() {
         assert!(bench.worker.step());
         steps += 1;
     }
-    // Two steps of prompts at most, then one for each token; the test reads at most one event a step.
+    // Two steps of prompts at most, then one for each token; the test reads at most one event a
+    // step.
     assert!(steps < 40, "{steps}");
 }
 

@@ -1,13 +1,14 @@
-//! Puts a step's tokens, positions, cells and block tables together and runs the model on them.
+//! The batch of one step: its tokens, positions, KV cells and block tables, and running the model
+//! on them.
 
 use minfer_graph::{Batch, BlockTable, KvGroupBatch, SequenceView};
 
 use crate::kv::{SequenceId, Store};
 use crate::{ModelExecutor, ModelExecutorError};
 
-/// One step's data. The store must have prepared cells for exactly the pushed tokens.
+/// What one step gives the model. The store has prepared cells for exactly the pushed tokens.
 #[derive(Debug, Default)]
-pub(crate) struct Feed {
+pub(crate) struct StepBatch {
     token_ids: Vec<u32>,
     positions: Vec<u32>,
     views: Vec<SequenceView>,
@@ -16,7 +17,7 @@ pub(crate) struct Feed {
     cells: Vec<Vec<u32>>,
 }
 
-impl Feed {
+impl StepBatch {
     /// Starts a new step.
     pub(crate) fn clear(&mut self, groups: usize) {
         self.token_ids.clear();
@@ -27,7 +28,7 @@ impl Feed {
         self.cells.iter_mut().for_each(Vec::clear);
     }
 
-    /// Adds a sequence's next tokens and tells their first row.
+    /// Adds a sequence's next tokens; returns the batch row of the first.
     pub(crate) fn push(&mut self, store: &Store, sequence: SequenceId, tokens: &[u32]) -> u32 {
         let first = self.rows();
         let cached = store.length(sequence);
@@ -47,7 +48,7 @@ impl Feed {
         self.token_ids.len() as u32
     }
 
-    /// Feeds everything that was pushed.
+    /// Runs the model's layers on the batch; stores its KV rows.
     pub(crate) fn run_body(
         &self,
         model: &mut dyn ModelExecutor,
@@ -56,7 +57,7 @@ impl Feed {
         self.with_batch(store, &[], |batch| model.run_body(batch))
     }
 
-    /// Computes logits of `rows`, at most as many as the model's head takes in one run.
+    /// Computes the logits of `rows` of the batch: at most as many as the head takes in one run.
     pub(crate) fn run_head(
         &self,
         model: &mut dyn ModelExecutor,
