@@ -194,13 +194,9 @@ impl<R: Rule> Tiles<'_, R> {
             }
             // Two panels and six tokens are 12 integer sums and 12 accumulators of 32 registers;
             // two and four are 8 of the 8 pairs of AVX2, whose accumulators spill.
-            if S::WIDE {
-                if R::SIX_TOKENS {
-                    if left >= 6 {
-                        tile!(6);
-                        continue;
-                    }
-                }
+            if S::WIDE && R::SIX_TOKENS && left >= 6 {
+                tile!(6);
+                continue;
             }
             match left {
                 4.. => tile!(4),

@@ -52,10 +52,8 @@ impl<'a, F: Ruled> Kernel<'a, F> {
         // A token needs one sum, and one dot on its way (two for `Halves`): eight tokens, a run's
         // weights and its terms fit in 32 registers, four in the eight pairs of AVX2 with some
         // spills.
-        if S::WIDE {
-            if left >= 8 {
-                return tile!(8);
-            }
+        if S::WIDE && left >= 8 {
+            return tile!(8);
         }
         match left {
             4.. => tile!(4),
