@@ -1,7 +1,7 @@
-//! The folder that holds pulled models.
+//! The cache folder of pulled models.
 //!
-//! Whole models are `*.gguf` files in the folder itself, one each or, split, several. What is being pulled lives under `.partial/`, one folder and one
-//! lock for each file, so that a file in the cache is always complete.
+//! Complete models are `*.gguf` files in the folder; a split model has several. Downloads in
+//! progress are under `.partial/`, with one folder and one lock for each file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,10 +24,11 @@ pub struct CacheDir {
 }
 
 impl CacheDir {
-    /// The user's folder: `$MINFER_MODELS`, else `$XDG_CACHE_HOME/minfer/models`, else `~/.cache/minfer/models`.
+    /// The user's folder: `$MINFER_MODELS`, else `$XDG_CACHE_HOME/minfer/models`, else
+    /// `~/.cache/minfer/models`.
     ///
-    /// `env` looks a variable up. An empty variable counts as unset, and so does a relative `XDG_CACHE_HOME` (as its
-    /// specification asks). The folder need not exist.
+    /// `env` looks a variable up. An empty variable counts as unset, and so does a relative
+    /// `XDG_CACHE_HOME` (as its specification asks). The folder need not exist.
     ///
     /// # Errors
     /// [`HubError::NoCacheFolder`] where no variable places it.
@@ -66,7 +67,7 @@ impl CacheDir {
         self.path.join(".partial")
     }
 
-    /// What is there of a file that is being pulled.
+    /// The folder of a download in progress.
     pub(crate) fn partial_path(&self, file: &str) -> PathBuf {
         self.partial_root().join(file)
     }
@@ -76,15 +77,17 @@ impl CacheDir {
         self.partial_root().join(format!("{file}.lock"))
     }
 
-    /// The cached file that `name` stands for: a catalogue name, a file name, a file name without its ending, or the name of a
-    /// split model, which stands for its first part. Endings are of either case.
+    /// The cached file that `name` stands for: a catalogue name, a file name, a file name without
+    /// its ending, or the name of a split model, which stands for its first part. Endings are of
+    /// either case.
     pub(crate) fn lookup(&self, name: &str) -> Option<String> {
         let files =
             catalog::find(name).map(|entry| entry.file.to_owned()).into_iter().chain(file_names(name));
         files.into_iter().find(|file| self.file_path(file).is_file()).or_else(|| self.listed(name))
     }
 
-    /// The file of a model that is listed under a name, or whose file has the name but for the case of its ending.
+    /// The file of a model that is listed under a name, or whose file has the name but for the case
+    /// of its ending.
     fn listed(&self, name: &str) -> Option<String> {
         let models = list(self).ok()?;
         let stem = split::parted(name).map_or(name, |(stem, _)| stem);
@@ -104,8 +107,8 @@ impl CacheDir {
 /// A whole model in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedModel {
-    /// The shortest name that finds it: the catalogue's, else the file name without its ending, and without the numbers of a
-    /// split model.
+    /// The shortest name that finds it: the catalogue's, else the file name without its ending, and
+    /// without the numbers of a split model.
     pub name: String,
     /// The file's name; of a split model that of the first part.
     pub file: String,
@@ -143,8 +146,9 @@ pub fn list(cache: &CacheDir) -> Result<Vec<CachedModel>, HubError> {
     Ok(models)
 }
 
-/// A model of the cache, named among all of them: one whose short name another has too goes by its first file's, and where
-/// only the endings of files differ, those that are not in small letters keep them.
+/// A model of the cache, named among all of them: one whose short name another has too goes by its
+/// first file's, and where only the endings of files differ, those that are not in small letters
+/// keep them.
 fn cached_model(cache: &CacheDir, group: &Group, all: &[Group]) -> Option<CachedModel> {
     let file = group.files.first()?.clone();
     let catalog = catalog::find_by_file(&file).map(|entry| entry.name);
@@ -184,10 +188,11 @@ pub fn list_partials(cache: &CacheDir) -> Result<Vec<PartialModel>, HubError> {
     Ok(partials)
 }
 
-/// What was removed.
+/// The result of removing a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Removed {
-    /// The name under which the model was listed; of a pull that was not finished the name that was given.
+    /// The name under which the model was listed; of a pull that was not finished the name that was
+    /// given.
     pub name: String,
     /// Names of the files that went, in order: of a split model all of its parts.
     pub files: Vec<String>,
@@ -197,11 +202,12 @@ pub struct Removed {
 
 /// Removes a model, and what an interrupted pull of it left.
 ///
-/// `name` is a catalogue name, a file name with or without its ending, or the name of a split model, never a path. Of a split
-/// model all parts go, also where `name` is one part's.
+/// `name` is a catalogue name, a file name with or without its ending, or the name of a split
+/// model, never a path. Of a split model all parts go, also where `name` is one part's.
 ///
 /// # Errors
-/// [`HubError::NotCached`] where neither is there, [`HubError::Busy`] while it is being pulled, [`HubError::Io`].
+/// [`HubError::NotCached`] where neither is there, [`HubError::Busy`] while it is being pulled,
+/// [`HubError::Io`].
 pub fn remove(name: &str, cache: &CacheDir) -> Result<Removed, HubError> {
     let Some(file) = removable(name, cache) else {
         let known = list(cache)?.into_iter().map(|model| model.name);

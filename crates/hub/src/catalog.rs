@@ -5,7 +5,8 @@
 pub struct CatalogEntry {
     /// The name a user types.
     pub name: &'static str,
-    /// What the file's `general.architecture` says, so that a build can tell before the pull whether it runs the model.
+    /// What the file's `general.architecture` says, so that a build can tell before the pull
+    /// whether it runs the model.
     pub architecture: &'static str,
     /// The file's name in the cache.
     pub file: &'static str,

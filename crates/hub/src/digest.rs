@@ -1,4 +1,4 @@
-//! SHA-256 over streams, in the spelling of the catalogue.
+//! SHA-256 of streams, in lower-case hexadecimal.
 
 use std::fs::File;
 use std::io::Read;
@@ -26,7 +26,8 @@ impl Sha {
     }
 }
 
-/// Hashes the first `bytes` bytes of a file, or fewer where it is shorter; `report` hears how far it is.
+/// Hashes the first `bytes` bytes of a file, or fewer where it is shorter; `report` hears how far
+/// it is.
 pub(crate) fn hash_prefix(path: &Path, bytes: u64, report: &mut dyn FnMut(u64)) -> Result<Sha, HubError> {
     let mut reader = File::open(path).map_err(HubError::io(path))?.take(bytes);
     let mut sha = Sha::default();

@@ -1,4 +1,4 @@
-//! The few file operations that must either happen or not.
+//! Atomic file operations, and sizes of folders.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -35,7 +35,8 @@ pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> Result<(), HubErr
     };
     let written = write().map_err(HubError::io(&fresh)).and_then(|()| rename_durably(&fresh, path));
     if written.is_err() {
-        // Half a file is of no use to anybody. Where it cannot be removed either, the first error says why.
+        // Half a file is of no use to anybody. Where it cannot be removed either, the first error
+        // says why.
         let _ = fs::remove_file(&fresh);
     }
     written

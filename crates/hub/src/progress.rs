@@ -1,4 +1,4 @@
-//! What a pull tells while it runs.
+//! Progress reports of a pull.
 
 /// What a pull is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,8 @@ pub struct Progress {
     pub part: u32,
     /// How many parts there are; 0 where that is not known yet.
     pub parts: u32,
-    /// Bytes done in this stage, earlier parts included. While fetching, those of the package as far as it has come.
+    /// Bytes done in this stage, earlier parts included. While fetching, those of the package as
+    /// far as it has come.
     pub bytes: u64,
     /// The file's size, where it is known.
     pub total: Option<u64>,

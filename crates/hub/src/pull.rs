@@ -1,4 +1,4 @@
-//! Bringing a model into the cache: it happens wholly or not at all.
+//! Pulls a model into the cache, completely or not at all.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::progress::{Progress, Report, Stage};
 use crate::resolve::PullTarget;
 use crate::wheel::Wheel;
 
-/// A model that is in the cache now.
+/// A pulled model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pulled {
     /// The file.
@@ -26,15 +26,15 @@ pub struct Pulled {
     pub already: bool,
 }
 
-/// Brings `target` into the cache and checks it.
+/// Downloads `target` into the cache and verifies it.
 ///
-/// A catalogue file that is there already is checked against its checksum, and brought anew where it does not match. One
-/// pull of a file runs at a time: a second waits for the first and then finds the file. Parts that an interrupted pull
-/// has made sure are not fetched again.
+/// A catalogue file that is there already is checked against its checksum, and brought anew where
+/// it does not match. One pull of a file runs at a time: a second waits for the first and then
+/// finds the file. Parts that an interrupted pull has made sure are not fetched again.
 ///
 /// # Errors
-/// [`HubError`]; the cache then has no file it did not have before. What came is kept for the next attempt unless it is
-/// known to be wrong.
+/// [`HubError`]; the cache then has no file it did not have before. What came is kept for the next
+/// attempt unless it is known to be wrong.
 pub fn pull(
     target: &PullTarget,
     cache: &CacheDir,
@@ -111,7 +111,8 @@ impl Job<'_, '_> {
         match self.complete(&mut partial, plan) {
             Ok(()) => partial.finish(&self.path),
             Err(error) if partial.parts() == 0 || error.spoils_partial() => {
-                // The first error is the one to tell; a folder that stays is found and dropped by the next attempt.
+                // The first error is the one to tell; a folder that stays is found and dropped by
+                // the next attempt.
                 let _ = partial.discard();
                 Err(error)
             }

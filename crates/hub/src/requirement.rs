@@ -16,7 +16,8 @@ pub struct Requirement {
 impl Requirement {
     /// Parses `package` or `package==version`.
     ///
-    /// The package is normalised as package indexes do (PEP 503): lower case, runs of `-`, `_` and `.` become one `-`.
+    /// The package is normalised as package indexes do (PEP 503): lower case, runs of `-`, `_` and
+    /// `.` become one `-`.
     ///
     /// # Errors
     /// [`HubError::BadRequirement`] with the rule that was broken.

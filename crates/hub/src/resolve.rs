@@ -1,4 +1,4 @@
-//! From what a user typed to what it stands for.
+//! Resolves a MODEL argument to a file or a download.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -50,13 +50,14 @@ impl PullTarget {
     }
 }
 
-/// Says what `model` stands for; the first that fits: a file on disk, a name in the cache (a catalogue name, or a file
-/// name with or without `.gguf`), a catalogue name, a source URI.
+/// Says what `model` stands for; the first that fits: a file on disk, a name in the cache (a
+/// catalogue name, or a file name with or without `.gguf`), a catalogue name, a source URI.
 ///
 /// # Errors
-/// [`HubError::UnknownModel`] with near names, [`HubError::NoSuchFile`], [`HubError::IsFolder`], [`HubError::NotAFile`],
-/// [`HubError::Io`] for a path that cannot be looked at, [`HubError::SourceNotBuilt`], [`HubError::BadRequirement`], or [`HubError::CacheDamaged`] where the cached file of a
-/// catalogue name has the wrong size.
+/// [`HubError::UnknownModel`] with near names, [`HubError::NoSuchFile`], [`HubError::IsFolder`],
+/// [`HubError::NotAFile`], [`HubError::Io`] for a path that cannot be read,
+/// [`HubError::SourceNotBuilt`], [`HubError::BadRequirement`], or [`HubError::CacheDamaged`] if the
+/// cached file of a catalogue name has the wrong size.
 pub fn resolve(model: &str, cache: &CacheDir) -> Result<Resolution, HubError> {
     let path = Path::new(model);
     if path.is_file() {
@@ -71,10 +72,12 @@ pub fn resolve(model: &str, cache: &CacheDir) -> Result<Resolution, HubError> {
     }
 }
 
-/// Says what `pull NAME` should bring, whether or not it is in the cache: a catalogue name or a source URI.
+/// Says what `pull NAME` should bring, whether or not it is in the cache: a catalogue name or a
+/// source URI.
 ///
 /// # Errors
-/// As [`resolve`], [`HubError::NoSource`] for a cached file of unknown origin, and [`HubError::NotPullable`] for a path.
+/// As [`resolve`], [`HubError::NoSource`] for a cached file of unknown origin, and
+/// [`HubError::NotPullable`] for a path.
 pub fn pull_target(name: &str, cache: &CacheDir) -> Result<PullTarget, HubError> {
     match named(name) {
         Some(target) => target,

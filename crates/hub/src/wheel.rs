@@ -38,8 +38,8 @@ impl Wheel {
 
     /// The members to take, in order.
     ///
-    /// Nothing is ever written under a member's name; one that would leave the archive's folder is refused all the same,
-    /// since an honest wheel has none.
+    /// Nothing is ever written under a member's name; one that would leave the archive's folder is
+    /// refused all the same, since an honest wheel has none.
     pub(crate) fn choose(&self, member: Member) -> Result<Vec<String>, HubError> {
         let chosen = match member {
             Member::Matching(pattern) => self.matching(pattern)?,

