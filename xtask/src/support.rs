@@ -1,5 +1,6 @@
 //! The page of what is read and how it is verified.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use minfer_models::FAMILIES;
 use minfer_tensor::DType;
 use minfer_testkit::op_cases::{self, OpCase, OpCoverage};
 use minfer_testkit::synthetic::{self, Value};
-use minfer_text::{BUILTIN_TEMPLATES, PRE_TOKENIZERS, TOKENIZER_MODELS};
+use minfer_text::{BUILTIN_TEMPLATES, PRE_TOKENIZERS, PreTokenizerInfo, TOKENIZER_MODELS};
 
 use crate::workspace;
 
@@ -156,18 +157,41 @@ fn groups<'a>(cases: &'a [OpCase], backends: &[&dyn Backend]) -> Vec<Group<'a>> 
 fn tokenizers() -> String {
     let mut text = String::from(
         "\n## Tokenizers\n\n\
-         Token ids are compared with ids recorded with llama.cpp. An unknown pre-tokenizer is an error that\n\
-         lists the known ones.\n\n| `tokenizer.ggml.model` | what it is |\n| --- | --- |\n",
+         Token ids are compared with ids recorded with the published tokenizers, and with llama.cpp where it\n\
+         agrees with them. An unknown pre-tokenizer is an error that lists the known ones.\n\n\
+         | `tokenizer.ggml.model` | what it is |\n| --- | --- |\n",
     );
     for (name, what) in TOKENIZER_MODELS {
         row(&mut text, &[name, what]);
     }
-    let names: Vec<String> = PRE_TOKENIZERS.iter().map(|info| format!("`{}`", info.name)).collect();
+    let all = |_: &PreTokenizerInfo| true;
     text.push_str(&format!(
         "\nPre-tokenizers of `gpt2` by name (`tokenizer.ggml.pre`, `--tokenizer-pre`): {}.\n",
-        names.join(", ")
+        pre_tokenizers(all)
     ));
+    text.push_str(&format!(
+        "\nText is normalised to NFC before these pre-tokenizers, as their published tokenizers do and llama.cpp\n\
+         does not: {}.\n",
+        pre_tokenizers(|info| info.composes)
+    ));
+    text.push_str("\nThese split text as their published tokenizers do, which llama.cpp does not:\n\n");
+    row(&mut text, &["names", "difference"]);
+    row(&mut text, &["---", "---"]);
+    let differences: BTreeSet<&str> = PRE_TOKENIZERS.iter().map(|info| info.unlike_llama_cpp).collect();
+    for difference in differences.into_iter().filter(|difference| !difference.is_empty()) {
+        row(&mut text, &[&pre_tokenizers(|info| info.unlike_llama_cpp == difference), difference]);
+    }
+    text.push_str(
+        "\n`bert` text keeps its whole decomposition without nonspacing marks, and words over 100 characters are\n\
+         unknown, as in the published tokenizer. llama.cpp keeps the first character of each decomposition.\n",
+    );
     text
+}
+
+/// The names of the rows that `wanted` admits.
+fn pre_tokenizers(wanted: impl Fn(&PreTokenizerInfo) -> bool) -> String {
+    let names = PRE_TOKENIZERS.iter().filter(|info| wanted(info)).map(|info| format!("`{}`", info.name));
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn templates() -> Result<String> {

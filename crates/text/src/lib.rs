@@ -1,17 +1,13 @@
-//! Text in and out of a language model: tokenizers, chat templates and the
-//! reassembly of streamed tokens into text.
+//! Tokenizers, chat templates, and streaming detokenization with stop strings.
 //!
-//! This crate is a leaf. It knows no file format, no model and no engine: the
-//! caller reads the vocabulary from wherever it is stored, fills a
-//! [`TokenizerSpec`], and gets a [`Tokenizer`] that is immutable and can be
-//! shared between threads.
+//! This crate depends on no other crate of the workspace. The caller reads the vocabulary from its
+//! file, fills a [`TokenizerSpec`], and gets a [`Tokenizer`] that is immutable and can be shared
+//! between threads.
 //!
-//! * [`Tokenizer`] turns text into token ids and back, byte for byte.
-//! * [`ChatTemplate`] renders a conversation with the model's own Jinja
-//!   template, and [`encode_chat`] turns that rendering into ids without
-//!   letting message content spell control tokens.
-//! * [`TextStream`] turns the bytes of generated tokens into text that can be
-//!   shown at once, and stops at stop strings.
+//! * [`Tokenizer`] encodes text to token ids and decodes ids to text.
+//! * [`ChatTemplate`] renders a conversation with the model's Jinja template. [`encode_chat`]
+//!   encodes that rendering; message content never becomes control tokens.
+//! * [`TextStream`] decodes generated tokens piece by piece and ends at stop strings.
 //!
 //! ```
 //! use minfer_text::{EncodeOptions, Tokenizer, TokenizerSpec};

@@ -1,4 +1,4 @@
-//! The tables of one family.
+//! The encoding tables of one vocabulary, by algorithm.
 
 use super::bpe_words::Bpe;
 use super::kind::Kind;

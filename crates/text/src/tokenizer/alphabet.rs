@@ -1,9 +1,8 @@
-//! GPT-2's printable alphabet for bytes.
+//! GPT-2's byte-to-unicode table.
 //!
-//! Vocabularies store raw bytes as printable characters: bytes that Latin-1
-//! prints stand for themselves, the other 68 are shifted, in order, to U+0100
-//! and up. Radford et al., "Language Models are Unsupervised Multitask
-//! Learners" (2019), section 2.2 and its released encoder.
+//! Vocabularies store raw bytes as printable characters: printable Latin-1 bytes stand for
+//! themselves, the other 68 are mapped in order to U+0100 and up. Radford et al., "Language Models
+//! are Unsupervised Multitask Learners" (2019), section 2.2 and its released encoder.
 
 /// The first character of the shifted bytes.
 const SHIFTED: u32 = 0x100;
@@ -21,7 +20,7 @@ fn is_printable(byte: u8) -> bool {
     matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff)
 }
 
-/// The way back from characters to bytes.
+/// Maps characters back to bytes.
 pub(super) struct Decoder {
     bytes: [Option<u8>; 0x144],
 }

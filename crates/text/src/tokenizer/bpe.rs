@@ -1,11 +1,8 @@
 //! Byte-pair encoding: merging the bytes of one word by rank.
 //!
-//! Sennrich et al., "Neural Machine Translation of Rare Words with Subword
-//! Units" (2016). The merges are kept as pairs of token ids, so that a word is
-//! encoded without looking at text again. This is an implementation of its
-//! own, because the one in the `tokenizers` crate keeps every token and
-//! merge as separate strings and cannot be had without that crate's thread
-//! pool and builders.
+//! Sennrich et al., "Neural Machine Translation of Rare Words with Subword Units" (2016). Merges
+//! are stored as pairs of token ids, so that merging never compares text. The `tokenizers` crate is
+//! not used: it stores every token and merge as a string, and needs a thread pool.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};

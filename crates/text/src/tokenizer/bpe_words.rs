@@ -1,5 +1,8 @@
-//! Byte-pair encoding of a text: the words that a pre-tokenizer cuts, each
-//! merged by rank.
+//! Byte-pair encoding of a text: normalisation, pre-tokenization, then merges inside each word.
+
+use std::borrow::Cow;
+
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use super::bpe::{Merger, Merges, NO_TOKEN};
 use super::encode_error::{EncodeError, check_word};
@@ -24,6 +27,8 @@ pub(super) struct Bpe {
     by_character: bool,
     /// Whether a word that is a token is taken whole.
     whole_words: bool,
+    /// Whether text is composed before it is cut.
+    composes: bool,
 }
 
 impl Bpe {
@@ -53,6 +58,7 @@ impl Bpe {
             ids: (by_character || info.whole_words).then(ids),
             by_character,
             whole_words: info.whole_words,
+            composes: info.composes,
         })
     }
 
@@ -83,7 +89,8 @@ impl<'a> BpeEncoder<'a> {
     /// Appends the tokens of `text`.
     pub(super) fn text(&mut self, text: &str, out: &mut Vec<u32>) {
         let bpe = self.bpe;
-        bpe.pre_tokenizer.split(text, |word| self.word(word, out));
+        let text = if bpe.composes { composed(text) } else { Cow::Borrowed(text) };
+        bpe.pre_tokenizer.split(&text, |word| self.word(word, out));
     }
 
     /// Why some of what was seen has no tokens.
@@ -148,6 +155,17 @@ impl<'a> BpeEncoder<'a> {
     }
 }
 
+/// `text` in Unicode's normalisation form C; text that is in it already is not copied.
+fn composed(text: &str) -> Cow<'_, str> {
+    // Characters below U+0300 are composed and join no character before them. Their first bytes are
+    // below 0xcc.
+    let simple = text.bytes().all(|byte| byte < 0xcc);
+    if simple || is_nfc_quick(text.chars()) == IsNormalized::Yes {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.nfc().collect())
+}
+
 /// Adds a byte to those that cannot be spelled.
 fn note(failure: &mut Option<EncodeError>, byte: u8) {
     match failure {
@@ -158,5 +176,25 @@ fn note(failure: &mut Option<EncodeError>, byte: u8) {
         }
         Some(_) => {}
         None => *failure = Some(EncodeError::Unspelled { bytes: vec![byte] }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_text_that_is_not_composed_is_copied() {
+        for text in ["", "plain", "\u{e9}t\u{e9} \u{2ff}", "\u{4e00}\u{ac00}\u{416}", "x\u{20e3}"] {
+            assert!(matches!(composed(text), Cow::Borrowed(same) if same == text), "{text:?}");
+        }
+        for (text, expected) in [
+            ("e\u{301}te\u{301}", "\u{e9}t\u{e9}"),
+            ("\u{1112}\u{1161}\u{11ab}", "\u{d55c}"),
+            ("\u{212b}\u{f900}\u{958}", "\u{c5}\u{8c48}\u{915}\u{93c}"),
+            ("q\u{307}\u{323}", "q\u{323}\u{307}"),
+        ] {
+            assert_eq!(composed(text), expected);
+        }
     }
 }

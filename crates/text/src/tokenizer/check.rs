@@ -1,15 +1,15 @@
-//! What a specification must hold for its family to encode with.
+//! Checks a tokenizer specification.
 //!
-//! A vocabulary that lost its scores or merges would still give ids, only
-//! wrong ones, and one that cannot spell some text would leave it out; both
-//! are refused before anything is encoded.
+//! A vocabulary without its scores or merges would encode to wrong ids, and one without tokens for
+//! some bytes would drop text. Both are errors.
 
 use super::bpe::NO_TOKEN;
 use super::kind::Kind;
 use super::vocabulary::{Vocabulary, byte_tokens};
 use super::{TokenType, TokenizerError, TokenizerSpec};
 
-/// Checks the lists that describe tokens: one entry for each, and scores that are numbers where they are read.
+/// Checks the lists that describe tokens: one entry for each, and scores that are numbers where
+/// they are read.
 pub(super) fn lists(kind: Kind, spec: &TokenizerSpec) -> Result<(), TokenizerError> {
     let tokens = spec.tokens.len();
     for (key, entries) in [(TYPES, spec.token_types.len()), (SCORES, spec.scores.len())] {
@@ -32,7 +32,8 @@ pub(super) fn lists(kind: Kind, spec: &TokenizerSpec) -> Result<(), TokenizerErr
 const TYPES: &str = "token_type";
 const SCORES: &str = "scores";
 
-/// Refuses a family of merges without merges, unless no token is longer than what merging begins with.
+/// Refuses a family of merges without merges, unless no token is longer than what merging begins
+/// with.
 pub(super) fn merges(
     kind: Kind,
     spec: &TokenizerSpec,
@@ -58,8 +59,8 @@ pub(super) fn merges(
 
 /// Refuses a vocabulary that cannot spell every text and has no unknown token in its place.
 ///
-/// Byte-level ones are not refused: well-known models lack bytes that hardly any text has, and name no token for them
-/// that means unknown. A text with such a byte is refused instead.
+/// Byte-level ones are not refused: well-known models lack bytes that hardly any text has, and name
+/// no token for them that means unknown. A text with such a byte is refused instead.
 pub(super) fn spelling(
     kind: Kind,
     spec: &TokenizerSpec,

@@ -1,7 +1,8 @@
-//! Why a text has no ids.
+//! Errors of encoding.
 
-/// Bytes of the longest stretch of text that is merged as one piece. Merging takes up to 32 bytes of memory for each of
-/// them, 72 where tokens have scores; no token of a model that is known comes near.
+/// Bytes of the longest stretch of text that is merged as one piece. Merging takes up to 32 bytes
+/// of memory for each of them, 72 where tokens have scores; no token of a model that is known comes
+/// near.
 pub(super) const MOST_WORD_BYTES: usize = 8 << 20;
 
 /// How many bytes a message names.

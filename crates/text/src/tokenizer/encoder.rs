@@ -1,4 +1,4 @@
-//! Collecting the ids of one text.
+//! Encodes one text: special tokens, and the text between them.
 
 use super::algorithm::Algorithm;
 use super::bpe_words::BpeEncoder;

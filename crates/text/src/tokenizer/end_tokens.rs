@@ -1,4 +1,4 @@
-//! Which tokens end an answer.
+//! End-of-generation (EOG) tokens.
 
 use std::collections::BTreeSet;
 

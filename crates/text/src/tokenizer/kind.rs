@@ -1,4 +1,4 @@
-//! The families of algorithms.
+//! The tokenizer models (`tokenizer.ggml.model`) and their algorithms.
 
 use super::pre::{Alphabet, PreTokenizerInfo};
 use super::{TokenizerError, TokenizerSpec};
@@ -75,12 +75,16 @@ impl Kind {
         Ok(())
     }
 
-    /// The most bytes of text that one id stands for, where no token has more than `longest`; absent where an id may
-    /// stand for any number.
+    /// The most bytes of text that one id stands for, where no token has more than `longest`;
+    /// absent where an id may stand for any number.
     pub(super) fn text_bytes(self, spec: &TokenizerSpec, longest: usize) -> Option<usize> {
         let strips = !spec.left_stripping.is_empty() || !spec.right_stripping.is_empty();
         match self {
             _ if strips => None,
+            // Composing takes three bytes to one at most: the jamo of a syllable, the Kelvin sign.
+            Self::ByteLevel if PreTokenizerInfo::named(&spec.pre).is_ok_and(|info| info.composes) => {
+                Some(longest * 3)
+            }
             Self::ByteLevel | Self::Rwkv => Some(longest),
             // U+2581, three bytes, counts as a space.
             Self::Characters | Self::SentencePiece => Some(longest * 3),

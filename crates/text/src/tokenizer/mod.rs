@@ -1,16 +1,16 @@
 //! Tokenizers: text to token ids and back.
 //!
-//! Encoding has two steps. Special tokens are cut out of the text (`special`),
-//! and the algorithm of the vocabulary's family (`kind`) encodes the rest, one
-//! file each: `bpe` merges inside the words that a pre-tokenizer (`pre`) cuts,
-//! `spm` merges by score, `unigram` looks for the highest sum of scores, and
-//! `wordpiece` and `rwkv` take the longest tokens. Decoding joins the bytes of
-//! the tokens, which `vocabulary` holds in one buffer.
+//! Encoding has two steps. `special` splits the text at special tokens. Then the algorithm of the
+//! tokenizer model (`kind`) encodes the text between, one file each: `bpe` merges inside the words
+//! of a pre-tokenizer (`pre`), `spm` merges by score, `unigram` maximises the sum of scores,
+//! `wordpiece` and `rwkv` match the longest tokens. Decoding joins the bytes of the tokens, which
+//! `vocabulary` holds in one buffer.
 
 mod algorithm;
 mod alphabet;
 mod bpe;
 mod bpe_words;
+mod char_set;
 mod charsmap;
 mod check;
 mod encode_error;
@@ -29,6 +29,7 @@ mod unigram;
 mod vocabulary;
 mod wordpiece;
 
+pub(crate) use char_set::CharSet;
 pub use encode_error::EncodeError;
 pub use kind::TOKENIZER_MODELS;
 pub use pre::{Alphabet, PRE_TOKENIZERS, PreTokenizerInfo};
@@ -45,9 +46,10 @@ use vocabulary::Vocabulary;
 
 /// A tokenizer, immutable once built.
 ///
-/// For a vocabulary that can spell every byte, decoding what was encoded gives
-/// back the text byte for byte (with [`DecodeOptions::show_special`] when
-/// specials were parsed).
+/// Decoding the ids of a text gives the same bytes if the vocabulary has a token for every byte
+/// (with [`DecodeOptions::show_special`] if special tokens were parsed). Vocabularies that
+/// normalise to NFC ([`PreTokenizerInfo::composes`]) give composed text; `bert` and `t5`
+/// vocabularies are lossy.
 #[derive(Debug)]
 pub struct Tokenizer {
     vocabulary: Vocabulary,
@@ -64,7 +66,8 @@ pub struct Tokenizer {
 /// How text becomes ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
-    /// Add the beginning and end tokens that the vocabulary asks for; a beginning that the text spells is not added again.
+    /// Add the beginning and end tokens that the vocabulary asks for; a beginning that the text
+    /// spells is not added again.
     pub add_special: bool,
     /// Let text spell control tokens. User-defined tokens are matched either way.
     pub parse_special: bool,
@@ -73,7 +76,7 @@ pub struct EncodeOptions {
 /// How ids become text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DecodeOptions {
-    /// Spell out control tokens instead of leaving them away.
+    /// Include the text of control tokens.
     pub show_special: bool,
 }
 
@@ -128,8 +131,7 @@ impl Tokenizer {
         self.encode_with(options, |encoder| encoder.text(text, options.parse_special))
     }
 
-    /// The ids of `bytes`, which need not be UTF-8: stretches that are not
-    /// become words of their own.
+    /// The ids of `bytes`, which need not be UTF-8. Invalid bytes become words of their own.
     ///
     /// # Errors
     ///
@@ -143,8 +145,8 @@ impl Tokenizer {
         })
     }
 
-    /// The least number of ids that a text of `bytes` bytes can have, as far as
-    /// the lengths of tokens tell; 0 where they tell nothing.
+    /// A lower bound for the number of ids of a text of `bytes` bytes, from the longest token; 0 if
+    /// there is no bound.
     pub fn fewest_ids(&self, bytes: usize) -> usize {
         self.longest.map_or(0, |longest| bytes.div_ceil(longest.max(1)))
     }
@@ -190,7 +192,7 @@ impl Tokenizer {
         self.vocabulary.token_type(id)
     }
 
-    /// Whether the token's bytes belong to the text that a reader sees.
+    /// Whether decoding includes the token without [`DecodeOptions::show_special`].
     pub fn is_shown(&self, id: u32) -> bool {
         !matches!(self.token_type(id), TokenType::Control | TokenType::Unknown | TokenType::Unused)
     }

@@ -1,4 +1,4 @@
-//! Which tokens a text begins with.
+//! Finds all tokens that are prefixes of a text.
 
 use super::vocabulary::Vocabulary;
 

@@ -1,5 +1,4 @@
-//! The plain description of a tokenizer that a caller fills in, and what can
-//! be wrong with it.
+//! The input of [`Tokenizer::new`](super::Tokenizer::new), and its errors.
 
 use super::alphabet;
 use super::encode_error::named;
@@ -22,8 +21,8 @@ pub struct TokenizerSpec {
     pub tokens: Vec<String>,
     /// The type of each token; empty means that all are [`TokenType::Normal`].
     pub token_types: Vec<TokenType>,
-    /// The score of each token, a finite number: `llama` makes the token of the highest score first, `t5` looks for the
-    /// highest sum. The other families read none.
+    /// The score of each token, a finite number: `llama` makes the token of the highest score
+    /// first, `t5` looks for the highest sum. The other families read none.
     pub scores: Vec<f32>,
     /// The merges in order of rank, each two token strings with a space between.
     pub merges: Vec<String>,
@@ -35,7 +34,8 @@ pub struct TokenizerSpec {
     pub eot: Option<u32>,
     /// The end-of-message token.
     pub eom: Option<u32>,
-    /// The unknown token, which stands for what cannot be spelled; `gpt2` never emits it and `bert` and `t5` need it.
+    /// The unknown token, which stands for what cannot be spelled; `gpt2` never emits it and `bert`
+    /// and `t5` need it.
     pub unk: Option<u32>,
     /// The padding token.
     pub pad: Option<u32>,
@@ -45,13 +45,13 @@ pub struct TokenizerSpec {
     pub add_bos: Option<bool>,
     /// Whether encoding with specials ends with `eos`; absent means no.
     pub add_eos: Option<bool>,
-    /// Whether a space is put before text that begins or follows a special token; absent means yes in `llama` and no in
-    /// `t5`, the families that read it.
+    /// Whether a space is put before text that begins or follows a special token; absent means yes
+    /// in `llama` and no in `t5`, the families that read it.
     pub add_space_prefix: Option<bool>,
     /// Whether runs of spaces count as one, and those at the ends as none. `t5` only.
     pub remove_extra_whitespaces: bool,
-    /// The normalisation of characters, as SentencePiece stores it: the length of a double array, the double array and
-    /// the replacements. `t5` only.
+    /// The normalisation of characters, as SentencePiece stores it: the length of a double array,
+    /// the double array and the replacements. `t5` only.
     pub precompiled_charsmap: Vec<u8>,
     /// Whether text is lowercased; absent means yes. `bert` only.
     pub lowercase: Option<bool>,

@@ -1,5 +1,4 @@
-//! Finding special and user-defined tokens in text before it is split into
-//! words.
+//! Splits text at special and user-defined tokens.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -34,7 +33,8 @@ pub(crate) struct Specials {
     first_bytes: Box<[bool; 256]>,
 }
 
-/// A place where a token is spelled; the order is that of matching: longer ones first, then from left to right.
+/// A place where a token is spelled; the order is that of matching: longer ones first, then from
+/// left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Match {
     length: u32,
@@ -128,8 +128,9 @@ impl Specials {
         text + self.sorted.capacity() * size_of::<Special>() + size_of_val(&*self.first_bytes)
     }
 
-    /// Shows `found` the matches of wanted tokens that remain where longer ones, and earlier ones among equals, come first;
-    /// in order of start. Only the longest match at each place is held, and only for a stretch of matches that overlap.
+    /// Shows `found` the matches of wanted tokens that remain where longer ones, and earlier ones
+    /// among equals, come first; in order of start. Only the longest match at each place is held,
+    /// and only for a stretch of matches that overlap.
     fn matches(&self, text: &str, wanted: impl Fn(&Special, &str) -> bool, mut found: impl FnMut(Match)) {
         let (mut overlapping, mut end) = (Vec::new(), 0);
         for (start, byte) in text.bytes().enumerate() {
@@ -310,7 +311,8 @@ mod tests {
         assert_eq!(specials.iter().count(), 1);
     }
 
-    /// Tokens of white space that are wanted at every place of a long run: what is held is one match for each byte.
+    /// Tokens of white space that are wanted at every place of a long run: what is held is one
+    /// match for each byte.
     #[test]
     fn long_runs_are_cut_into_the_longest_tokens() {
         let runs: Vec<String> = (1..=31).map(|length| " ".repeat(length)).collect();

@@ -26,13 +26,15 @@ const SPACE_MARK: char = '\u{2581}';
 #[derive(Debug)]
 pub(super) struct Spm {
     ids: TextIds,
-    /// The place of each token when tokens are sorted by score, highest first; tokens of one score share it.
+    /// The place of each token when tokens are sorted by score, highest first; tokens of one score
+    /// share it.
     ranks: Vec<u32>,
     /// The token of each single byte, [`NO_TOKEN`] where there is none.
     byte_tokens: Box<[u32; 256]>,
     /// The bytes of the longest token.
     longest: usize,
-    /// The bytes after which a space stands inside some token. After others text falls apart before a space.
+    /// The bytes after which a space stands inside some token. After others text falls apart before
+    /// a space.
     glued: Box<[bool; 256]>,
     /// Whether a space is put before text that begins or follows a special token.
     adds_prefix: bool,

@@ -1,4 +1,5 @@
-//! Which tokens take white space with them. Files do not say; the models that need it are known by name.
+//! Special tokens that strip the white space beside them (`lstrip`, `rstrip`). GGUF does not store
+//! this, so the models are recognised by name.
 
 use super::{TokenType, TokenizerSpec};
 
@@ -6,8 +7,9 @@ use super::{TokenType, TokenizerSpec};
 const KEPT: [&str; 3] = ["<unk>", "<s>", "<|endoftext|>"];
 
 impl TokenizerSpec {
-    /// Fills in [`left_stripping`](Self::left_stripping) and [`right_stripping`](Self::right_stripping) as a model of
-    /// this name and architecture needs them; the tokens, their types and `pre` are filled in before.
+    /// Fills in [`left_stripping`](Self::left_stripping) and
+    /// [`right_stripping`](Self::right_stripping) as a model of this name and architecture needs
+    /// them; the tokens, their types and `pre` are filled in before.
     pub fn mark_stripping(&mut self, name: &str, architecture: &str) {
         let name = name.to_ascii_lowercase();
         if self.pre.starts_with("jina-v2-") || ["nomic-bert-moe", "jina-bert-v3"].contains(&architecture) {

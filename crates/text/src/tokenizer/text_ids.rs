@@ -1,5 +1,5 @@
-//! Which token a text is: a hash table that holds ids only, and finds the
-//! texts in the vocabulary.
+//! A hash table from token bytes to ids. It stores ids only and compares with the bytes in the
+//! vocabulary.
 
 use super::bpe::NO_TOKEN;
 use super::vocabulary::Vocabulary;

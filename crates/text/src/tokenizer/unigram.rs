@@ -1,9 +1,8 @@
 //! Unigram: the tokens whose scores have the highest sum.
 //!
-//! Kudo, "Subword Regularization" (2018), with the search of SentencePiece: the
-//! best way to spell each beginning of the text is kept, and a character that is
-//! no token costs ten more than the lowest score. Text is normalised first, so
-//! that decoding gives the normalised text back.
+//! Kudo, "Subword Regularization" (2018), with the search of SentencePiece: the best segmentation
+//! of each prefix is kept (Viterbi), and an unknown character costs ten more than the lowest score.
+//! Text is normalised first, so decoding gives the normalised text.
 
 use super::bpe::NO_TOKEN;
 use super::charsmap::CharsMap;
@@ -58,7 +57,8 @@ impl Unigram {
     /// Appends the tokens of `text`.
     pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) {
         let text = self.normalised(text);
-        // The last token of the best spelling that ends at each place, and the sums of scores of the next few places.
+        // The last token of the best spelling that ends at each place, and the sums of scores of
+        // the next few places.
         let mut last = vec![NOWHERE; text.len() + 1];
         let mut sums = vec![0.0; self.longest.max(char::MAX.len_utf8()) + 1];
         let slots = sums.len();

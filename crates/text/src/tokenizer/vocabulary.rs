@@ -1,5 +1,4 @@
-//! The tokens themselves: their bytes, their types, and how a specification
-//! is checked while they are read.
+//! The tokens of a vocabulary: bytes and types.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The four kinds of characters that pre-tokenizers tell apart.
+//! Character classes for the hand-written pre-tokenizers.
 
 use regex_syntax::hir::{Class, HirKind};
 

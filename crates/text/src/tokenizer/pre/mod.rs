@@ -1,10 +1,11 @@
-//! Pre-tokenizers: cutting text into the words inside which merges may happen.
+//! Pre-tokenizers: split text into words. BPE merges only inside a word.
 //!
-//! A model file names one; `table` says which rules and flags belong to the
-//! name, `rules` holds the rules as published, and `scan` follows the commonest
-//! of them by hand.
+//! A model file names one (`tokenizer.ggml.pre`). `table` has a row with rules and flags for each
+//! name, `rules` the published regular expressions, and `scan` hand-written versions of the
+//! commonest ones.
 
 mod classes;
+mod digits;
 mod rules;
 mod scan;
 mod table;
@@ -14,6 +15,7 @@ pub use table::{Alphabet, PRE_TOKENIZERS, PreTokenizerInfo};
 use fancy_regex::Regex;
 
 use classes::{CharClass, CharClasses};
+use digits::Digits;
 use rules::Pass;
 use scan::Words;
 
@@ -31,7 +33,8 @@ enum Step {
     Words(Words),
     Numbers,
     NumbersInThrees,
-    DigitsInThrees,
+    DigitCuts(Digits),
+    DigitsBeforeBoundary(Digits),
     Lines,
 }
 
@@ -63,7 +66,8 @@ impl PreTokenizer {
             Step::Regex(regex) => by_regex(regex, text, next),
             Step::Numbers => self.around_numbers(text, next, |run| vec![1; run]),
             Step::NumbersInThrees => self.around_numbers(text, next, threes),
-            Step::DigitsInThrees => around_runs(text, |c| c.is_ascii_digit(), next, threes),
+            Step::DigitCuts(digits) => digits.cut_in_threes(text, next),
+            Step::DigitsBeforeBoundary(digits) => digits.cut_before_boundary(text, next),
             Step::Lines => around_runs(text, |c| c == '\n', next, |run| vec![run]),
         }
     }
@@ -85,7 +89,8 @@ impl Step {
             Pass::Words(words) => Self::Words(*words),
             Pass::Numbers => Self::Numbers,
             Pass::NumbersInThrees => Self::NumbersInThrees,
-            Pass::DigitsInThrees => Self::DigitsInThrees,
+            Pass::DigitCuts => Self::DigitCuts(Digits::new()),
+            Pass::DigitsBeforeBoundary => Self::DigitsBeforeBoundary(Digits::new()),
             Pass::Lines => Self::Lines,
         }
     }

@@ -1,13 +1,11 @@
-//! The splitting rules, as passes that follow each other.
+//! The splitting rules: each is a list of passes.
 //!
-//! The expressions are those that the models' own tokenizers publish, in the
-//! form in which llama.cpp applies them: where it tells letters' cases apart
-//! in ASCII only, so do these.
+//! The expressions are those of the models' published tokenizers. `data/tokenizers/splits.json` has
+//! what the `tokenizers` library makes of texts with them.
 
 use super::scan::Words;
 
-/// One step: each piece of the text falls apart into the matches and what
-/// lies between them.
+/// One pass. It splits each piece of the previous pass into matches and the text between them.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Pass {
     /// A regular expression.
@@ -18,8 +16,12 @@ pub(super) enum Pass {
     Numbers,
     /// Runs of numbers fall into threes from the right.
     NumbersInThrees,
-    /// Runs of ASCII digits are cut into threes from the right.
-    DigitsInThrees,
+    /// A cut before every third decimal digit, counted from the right end of each run:
+    /// `(?=(\d{3})+(?!\d))`.
+    DigitCuts,
+    /// Decimal digits in threes from the right, unless a word goes on behind them:
+    /// `\d{1,3}(?=(?:\d{3})*\b)`.
+    DigitsBeforeBoundary,
     /// Runs of line feeds, and runs of anything else.
     Lines,
 }
@@ -48,69 +50,76 @@ pub(super) const LINES: &[Pass] = &[Pass::Lines];
 pub(super) const MINICPM5: &[Pass] = &[
     Pass::Regex(r"\p{N}{1,3}"),
     Pass::Regex(concat!(
-        r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
         r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )),
 ];
 
 pub(super) const QWEN35: &[Pass] = &[Pass::Regex(concat!(
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 ))];
 
 pub(super) const JAIS2: &[Pass] = &[Pass::Regex(concat!(
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
     r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)",
     r"|\s{4}(?!\S)|\s{1,2}(?!\S)|\s"
 ))];
 
 pub(super) const SEED_CODER: &[Pass] = &[Pass::Regex(concat!(
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 ))];
 
 pub(super) const BAILING_MOE: &[Pass] = &[Pass::Regex(concat!(
-    r"'(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])",
+    r"'(?i:[sdmt]|ll|ve|re)",
     r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
 ))];
 
 pub(super) const EXAONE_MOE: &[Pass] = &[Pass::Regex(concat!(
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
     r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?",
     r"|\s*[\r\n]|\s+(?!\S)|\s+"
 ))];
 
-pub(super) const TEKKEN: &[Pass] = &[Pass::Regex(concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+",
-    r"|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*",
-    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-))];
+/// The rest of the o200k expression, after its words.
+macro_rules! after_words {
+    ($numbers:literal, $line_ends:literal) => {
+        concat!("|", $numbers, r"| ?[^\s\p{L}\p{N}]+", $line_ends, r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+    };
+}
 
-pub(super) const GPT_4O: &[Pass] = &[Pass::Regex(concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]*[\p{L}--[A-Z]]+",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|[^\r\n\p{L}\p{N}]?[\p{L}--[a-z]]+[\p{L}--[A-Z]]*",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-))];
+/// Words of o200k: upper case before lower case. Marks, and letters without case, count as both.
+/// `but` narrows both classes, and `suffix` may follow a word.
+macro_rules! cased_words {
+    ($but:literal, $suffix:literal) => {
+        concat!(
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+            $but,
+            r"]*[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+            $but,
+            "]+",
+            $suffix,
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+            $but,
+            r"]+[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+            $but,
+            "]*",
+            $suffix
+        )
+    };
+}
 
-pub(super) const GRANITE_EMBEDDING: &[Pass] = &[Pass::Regex(concat!(
-    r"[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]*[[\p{L}\p{M}]--[A-Z]]+",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|[^\r\n\p{L}\p{N}]?[[\p{L}\p{M}]--[a-z]]+[[\p{L}\p{M}]--[A-Z]]*",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-))];
+pub(super) const TEKKEN: &[Pass] =
+    &[Pass::Regex(concat!(cased_words!("", ""), after_words!(r"\p{N}", r"[\r\n/]*")))];
 
-/// Letters of any case count as both, so the two kinds of words are one.
-const CASELESS_WORDS: &str = concat!(
-    r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-);
+const O200K: &str =
+    concat!(cased_words!("", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"), after_words!(r"\p{N}{1,3}", r"[\r\n/]*"));
 
-pub(super) const TINY_AYA: &[Pass] = &[Pass::NumbersInThrees, Pass::Regex(CASELESS_WORDS)];
+pub(super) const GPT_4O: &[Pass] = &[Pass::Regex(O200K)];
+
+pub(super) const TINY_AYA: &[Pass] = &[Pass::DigitsBeforeBoundary, Pass::Regex(O200K)];
 
 pub(super) const YOUTU: &[Pass] = &[
     Pass::Regex(concat!(
@@ -118,14 +127,17 @@ pub(super) const YOUTU: &[Pass] = &[
         r"|[\x{ff01}\x{2026}\x{201c}\x{201d}\x{2018}\x{2019}\x{2014}\x{ff1a}\x{ff1b}\x{ff0c}\x{3001}-\x{303f}\x{fe30}-\x{fe4f}]+",
         r"|[\x{3105}-\x{312f}]+|[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+"
     )),
-    Pass::Regex(CASELESS_WORDS),
+    Pass::Regex(concat!(
+        cased_words!("", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"),
+        after_words!(r"\p{N}", r"[\r\n/]*")
+    )),
 ];
 
 /// Words without Han letters, which are pieces of their own.
 pub(super) const KIMI_K2: &[Pass] = &[Pass::Regex(concat!(
-    r"\p{Han}+|[^\r\n\p{L}\p{N}]?[\p{L}--\p{Han}]+",
-    r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])?",
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"\p{Han}+|",
+    cased_words!(r"&&[^\p{Han}]", "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"),
+    after_words!(r"\p{N}{1,3}", r"[\r\n]*")
 ))];
 
 const DEEPSEEK_WORDS: &str = concat!(
@@ -159,8 +171,8 @@ pub(super) const AFMOE: &[Pass] = &[
     Pass::Regex(DEEPSEEK_WORDS),
 ];
 
-/// Han, and what the published ranges hold beside it; white space counts as nothing else.
-const DEEPSEEK_HAN: &str = r"[[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]--\s]+";
+/// Han, and what the published ranges hold beside it, some white space too.
+const DEEPSEEK_HAN: &str = r"[\x{4e00}-\x{9fa5}\x{800}-\x{4e00}\x{ac00}-\x{d7ff}]+";
 
 pub(super) const DEEPSEEK_CODER: &[Pass] = &[
     Pass::Regex(r"[\r\n]"),
@@ -190,7 +202,7 @@ pub(super) const DEEPSEEK_LLM: &[Pass] = &[
         r"\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2}\x{118a0}-\x{118df}\x{1e900}-\x{1e943}",
         r"]+"
     )),
-    Pass::Regex(r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3001}\x{3002}]+"),
+    Pass::Regex(r"\s?[!-/:-~\x{ff01}-\x{ff0f}\x{ff1a}-\x{ff5e}\x{2018}-\x{201f}\x{3000}-\x{3002}]+"),
     Pass::Regex(r"\s+$"),
     Pass::Regex(DEEPSEEK_HAN),
     Pass::Regex(r"\p{N}+"),
@@ -205,7 +217,7 @@ pub(super) const BLOOM: &[Pass] = &[Pass::Regex(BLOOM_WORDS)];
 
 pub(super) const VIKING: &[Pass] = &[Pass::Regex(BLOOM_WORDS), Pass::Numbers];
 
-pub(super) const SUPERBPE: &[Pass] = &[Pass::Regex(r"\p{N}+"), Pass::DigitsInThrees];
+pub(super) const SUPERBPE: &[Pass] = &[Pass::Regex(r"\p{N}+"), Pass::DigitCuts];
 
 pub(super) const CHAMELEON: &[Pass] = &[
     Pass::Regex("<sentinel:[0-9]+>"),

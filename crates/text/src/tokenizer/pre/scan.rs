@@ -1,6 +1,5 @@
-//! The commonest splitting rules, followed by hand for speed: these return
-//! exactly the pieces that the expression, applied from left to right, would
-//! return. The tests hold them against a regex engine.
+//! Hand-written versions of the commonest expressions, for speed. They return the same pieces as
+//! the expression; tests compare them with a regex engine.
 
 use super::classes::{CharClass, CharClasses};
 
@@ -9,12 +8,14 @@ use super::classes::{CharClass, CharClasses};
 pub(super) enum Words {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
     Gpt2,
-    /// `'[sStTmMdD]|'[rR][eE]|'[vV][eE]|'[lL][lL]|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,numbers}|
-    /// ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    /// ```text
+    /// (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,numbers}
+    /// | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
+    /// ```
     Led {
         /// The most number characters in one piece.
         numbers: usize,
-        /// Whether the expression has its first four alternatives.
+        /// Whether the expression has its first alternative.
         contractions: bool,
     },
 }
@@ -105,13 +106,16 @@ impl Scan<'_> {
         end
     }
 
-    /// `'s|'t|'re|'ve|'m|'ll|'d`, optionally in capitals too.
+    /// `'s|'t|'re|'ve|'m|'ll|'d`, of which `any_case` admits every case; U+017F is an s then.
     fn contraction(&self, start: usize, any_case: bool) -> Option<usize> {
         let rest = self.text.as_bytes()[start..].strip_prefix(b"'")?;
         let letter = |index: usize| {
             let byte = *rest.get(index)?;
             Some(if any_case { byte.to_ascii_lowercase() } else { byte })
         };
+        if any_case && rest.starts_with("\u{17f}".as_bytes()) {
+            return Some(start + 3);
+        }
         match (letter(0)?, letter(1)) {
             (b's' | b't' | b'm' | b'd', _) => Some(start + 2),
             (b'r' | b'v', Some(b'e')) | (b'l', Some(b'l')) => Some(start + 3),
@@ -179,7 +183,7 @@ mod tests {
     use std::sync::LazyLock;
 
     const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-    const CONTRACTIONS: &str = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|";
+    const CONTRACTIONS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|";
     const LED: &str = concat!(
         r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,NUMBERS}| ?[^\s\p{L}\p{N}]+[\r\n]*",
         r"|\s*[\r\n]+|\s+(?!\S)|\s+"

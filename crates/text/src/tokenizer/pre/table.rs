@@ -1,4 +1,4 @@
-//! Which rules and flags belong to which name.
+//! The table of pre-tokenizers by name.
 
 use super::rules::{self, Pass};
 use crate::TokenizerError;
@@ -12,8 +12,13 @@ pub struct PreTokenizerInfo {
     pub whole_words: bool,
     /// Whether encoding with specials begins with BOS where the vocabulary does not say.
     pub adds_bos: bool,
+    /// Whether text is composed (Unicode's normalisation form C) before it is cut.
+    pub composes: bool,
     /// How token texts are written.
     pub alphabet: Alphabet,
+    /// Where the published tokenizer, which this follows, cuts text otherwise than llama.cpp; empty
+    /// if nowhere.
+    pub unlike_llama_cpp: &'static str,
     pub(super) passes: &'static [Pass],
 }
 
@@ -40,7 +45,15 @@ impl PreTokenizerInfo {
     }
 
     const fn new(name: &'static str, passes: &'static [Pass]) -> Self {
-        Self { name, whole_words: false, adds_bos: false, alphabet: Alphabet::Bytes, passes }
+        Self {
+            name,
+            whole_words: false,
+            adds_bos: false,
+            composes: false,
+            alphabet: Alphabet::Bytes,
+            unlike_llama_cpp: "",
+            passes,
+        }
     }
 
     const fn whole_words(self) -> Self {
@@ -51,10 +64,24 @@ impl PreTokenizerInfo {
         Self { adds_bos: true, ..self }
     }
 
+    const fn composes(self) -> Self {
+        Self { composes: true, ..self }
+    }
+
+    const fn unlike_llama_cpp(self, unlike_llama_cpp: &'static str) -> Self {
+        Self { unlike_llama_cpp, ..self }
+    }
+
     const fn written_in(self, alphabet: Alphabet) -> Self {
         Self { alphabet, ..self }
     }
 }
+
+const MARKS: &str = "combining marks belong to words, and upper and lower case are those of Unicode";
+const CASES: &str = "upper case begins a new word";
+const DIGITS: &str = "upper case begins a new word; digits before a letter are grouped from the left";
+const WIDE_SPACES: &str =
+    "white space from U+1680 to U+3000 counts as a Han letter, as the published range has it";
 
 /// Every known name. Several stand for the same rules.
 pub const PRE_TOKENIZERS: &[PreTokenizerInfo] = &[
@@ -71,16 +98,16 @@ pub const PRE_TOKENIZERS: &[PreTokenizerInfo] = &[
     PreTokenizerInfo::new("gigachat", rules::GPT2),
     PreTokenizerInfo::new("a.x-4.0", rules::GPT2),
     PreTokenizerInfo::new("mellum", rules::GPT2),
-    PreTokenizerInfo::new("modern-bert", rules::GPT2),
+    PreTokenizerInfo::new("modern-bert", rules::GPT2).composes(),
     PreTokenizerInfo::new("exaone4", rules::GPT2),
-    PreTokenizerInfo::new("mpt", rules::GPT2),
-    PreTokenizerInfo::new("olmo", rules::GPT2),
+    PreTokenizerInfo::new("mpt", rules::GPT2).composes(),
+    PreTokenizerInfo::new("olmo", rules::GPT2).composes(),
     PreTokenizerInfo::new("jais", rules::GPT2),
     PreTokenizerInfo::new("trillion", rules::GPT2),
     PreTokenizerInfo::new("granite-docling", rules::GPT2),
     PreTokenizerInfo::new("starcoder", rules::NUMBERS_THEN_GPT2),
     PreTokenizerInfo::new("refact", rules::NUMBERS_THEN_GPT2),
-    PreTokenizerInfo::new("command-r", rules::NUMBERS_THEN_GPT2),
+    PreTokenizerInfo::new("command-r", rules::NUMBERS_THEN_GPT2).composes(),
     PreTokenizerInfo::new("smollm", rules::NUMBERS_THEN_GPT2),
     PreTokenizerInfo::new("codeshell", rules::NUMBERS_THEN_GPT2),
     PreTokenizerInfo::new("exaone", rules::NUMBERS_THEN_GPT2),
@@ -101,16 +128,16 @@ pub const PRE_TOKENIZERS: &[PreTokenizerInfo] = &[
     PreTokenizerInfo::new("chatglm-bpe", rules::LLAMA3),
     PreTokenizerInfo::new("glm4", rules::LLAMA3).whole_words(),
     PreTokenizerInfo::new("glm5", rules::LLAMA3).whole_words(),
-    PreTokenizerInfo::new("qwen2", rules::QWEN2),
-    PreTokenizerInfo::new("stablelm2", rules::QWEN2),
-    PreTokenizerInfo::new("deepseek-r1-qwen", rules::QWEN2),
+    PreTokenizerInfo::new("qwen2", rules::QWEN2).composes(),
+    PreTokenizerInfo::new("stablelm2", rules::QWEN2).composes(),
+    PreTokenizerInfo::new("deepseek-r1-qwen", rules::QWEN2).composes(),
     PreTokenizerInfo::new("kormo", rules::QWEN2),
-    PreTokenizerInfo::new("f2llmv2", rules::QWEN2),
+    PreTokenizerInfo::new("f2llmv2", rules::QWEN2).composes(),
     PreTokenizerInfo::new("megrez", rules::QWEN2),
     PreTokenizerInfo::new("hunyuan", rules::QWEN2),
     PreTokenizerInfo::new("solar-open", rules::QWEN2),
     PreTokenizerInfo::new("grok-2", rules::QWEN2),
-    PreTokenizerInfo::new("qwen35", rules::QWEN35),
+    PreTokenizerInfo::new("qwen35", rules::QWEN35).composes(),
     PreTokenizerInfo::new("ufakzeka", rules::UFAKZEKA),
     PreTokenizerInfo::new("seed-coder", rules::SEED_CODER),
     PreTokenizerInfo::new("bailingmoe", rules::BAILING_MOE),
@@ -120,19 +147,19 @@ pub const PRE_TOKENIZERS: &[PreTokenizerInfo] = &[
     PreTokenizerInfo::new("minicpm5", rules::MINICPM5).whole_words(),
     PreTokenizerInfo::new("jais-2", rules::JAIS2),
     PreTokenizerInfo::new("laguna", rules::LAGUNA),
-    PreTokenizerInfo::new("tekken", rules::TEKKEN).whole_words().adds_bos(),
-    PreTokenizerInfo::new("gpt-4o", rules::GPT_4O),
-    PreTokenizerInfo::new("llama4", rules::GPT_4O),
-    PreTokenizerInfo::new("kanana2", rules::GPT_4O),
-    PreTokenizerInfo::new("talkie", rules::GPT_4O),
-    PreTokenizerInfo::new("minimax-m2", rules::GPT_4O),
-    PreTokenizerInfo::new("granite-embed-multi-97m", rules::GRANITE_EMBEDDING).whole_words(),
-    PreTokenizerInfo::new("tiny_aya", rules::TINY_AYA),
-    PreTokenizerInfo::new("cohere2moe", rules::TINY_AYA),
-    PreTokenizerInfo::new("youtu", rules::YOUTU).whole_words(),
+    PreTokenizerInfo::new("tekken", rules::TEKKEN).whole_words().adds_bos().unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("gpt-4o", rules::GPT_4O).unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("llama4", rules::GPT_4O).unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("kanana2", rules::GPT_4O).unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("talkie", rules::GPT_4O).unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("minimax-m2", rules::GPT_4O).unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("granite-embed-multi-97m", rules::GPT_4O).whole_words().unlike_llama_cpp(MARKS),
+    PreTokenizerInfo::new("tiny_aya", rules::TINY_AYA).unlike_llama_cpp(DIGITS),
+    PreTokenizerInfo::new("cohere2moe", rules::TINY_AYA).unlike_llama_cpp(DIGITS),
+    PreTokenizerInfo::new("youtu", rules::YOUTU).whole_words().unlike_llama_cpp(CASES),
     PreTokenizerInfo::new("kimi-k2", rules::KIMI_K2),
-    PreTokenizerInfo::new("deepseek-llm", rules::DEEPSEEK_LLM),
-    PreTokenizerInfo::new("deepseek-coder", rules::DEEPSEEK_CODER),
+    PreTokenizerInfo::new("deepseek-llm", rules::DEEPSEEK_LLM).unlike_llama_cpp(WIDE_SPACES),
+    PreTokenizerInfo::new("deepseek-coder", rules::DEEPSEEK_CODER).unlike_llama_cpp(WIDE_SPACES),
     PreTokenizerInfo::new("deepseek-v3", rules::DEEPSEEK_V3),
     PreTokenizerInfo::new("hunyuan-dense", rules::DEEPSEEK_V3),
     PreTokenizerInfo::new("joyai-llm", rules::DEEPSEEK_V3),

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use serde_json::Value as Json;
 use std::sync::LazyLock;
 
 fn words<'t>(name: &str, text: &'t str) -> Vec<&'t str> {
@@ -40,18 +41,45 @@ fn cases_and_contractions() {
     assert_eq!(words("qwen2", "can'tx"), ["can", "'t", "x"]);
 }
 
+/// What the `tokenizers` library makes of texts with the published expressions, as lengths in
+/// characters.
+#[test]
+fn texts_are_split_as_by_the_published_expressions() {
+    let recorded: Json = serde_json::from_str(include_str!("../../../data/tokenizers/splits.json")).unwrap();
+    let texts: Vec<&str> =
+        recorded["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
+    let mut wrong = Vec::new();
+    for (name, rule) in recorded["rules"].as_object().unwrap() {
+        let pre_tokenizer = PreTokenizer::new(PreTokenizerInfo::named(name).unwrap());
+        for (text, expected) in texts.iter().zip(rule["lengths"].as_array().unwrap()) {
+            let mut lengths = Vec::new();
+            pre_tokenizer.split(text, |word| lengths.push(word.chars().count().to_string()));
+            let (found, expected) = (lengths.join(" "), expected.as_str().unwrap());
+            if found != expected {
+                wrong.push(format!("{name}: {text:?}\n  {found}\n  {expected}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Rules that share a constant with a recorded one are recorded with it.
+#[test]
+fn the_letter_rule_keeps_marks_with_their_letters() {
+    let text = "\u{928}\u{92e}\u{938}\u{94d}\u{924}\u{947} e\u{301}t";
+    for name in
+        ["tekken", "gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tiny_aya", "youtu", "kimi-k2"]
+    {
+        assert_eq!(words(name, text), [&text[..18], &text[18..]], "{name}");
+    }
+}
+
 #[test]
 fn lines_and_spaces() {
     let text = "a  b\n\n  c";
     assert_eq!(words("gpt-2", text), ["a", " ", " b", "\n\n ", " c"]);
     assert_eq!(words("llama-bpe", text), ["a", " ", " b", "\n\n", " ", " c"]);
     assert_eq!(words("gemma4", text), ["a  b", "\n\n", "  c"]);
-}
-
-#[test]
-fn the_wide_space_is_a_space() {
-    assert_eq!(words("deepseek-llm", "  \u{3000}a"), ["  ", "\u{3000}a"]);
-    assert_eq!(words("deepseek-llm", "=\u{3001}\u{3000}\u{3000}"), ["=", "\u{3001}", "\u{3000}\u{3000}"]);
 }
 
 #[test]
