@@ -1,7 +1,9 @@
-//! Files that `cargo xtask test` fetches for tests: real models, and the vocabularies and chat templates of llama.cpp.
+//! Files that `cargo xtask test` fetches for tests: real models, and the vocabularies and chat
+//! templates of llama.cpp.
 //!
-//! A test that needs one is `#[ignore]`d with that reason, so plain `cargo test` lists it as ignored. `cargo xtask test`
-//! sets the variables below and runs ignored tests too; a file that is missing then fails its test.
+//! A test that needs one is `#[ignore]`d with that reason, so plain `cargo test` lists it as
+//! ignored. `cargo xtask test` sets the variables below and runs ignored tests too; a file that is
+//! missing then fails its test.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +24,8 @@ pub fn model(file: &str) -> PathBuf {
     path
 }
 
-/// The folder of `ggml-vocab-NAME.gguf`, each beside its `.inp` and `.out`, and of `templates/NAME.jinja`.
+/// The folder of `ggml-vocab-NAME.gguf`, each beside its `.inp` and `.out`, and of
+/// `templates/NAME.jinja`.
 ///
 /// # Panics
 ///

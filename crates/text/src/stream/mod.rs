@@ -1,9 +1,8 @@
-//! From the bytes of generated tokens to text that may be shown.
+//! Streaming detokenization: token bytes become text deltas, up to a stop string.
 //!
-//! Tokens end in the middle of characters and stop strings begin in the middle
-//! of tokens, so both have to be held back until it is known what they are.
-//! Whatever the cuts between tokens, the deltas joined together equal the
-//! answer decoded as one piece.
+//! A token may end inside a UTF-8 character, and a stop string may begin inside a token. Such bytes
+//! are held back until the next tokens decide. The deltas joined together equal the answer decoded
+//! at once.
 
 mod stop;
 mod utf8;
@@ -11,7 +10,7 @@ mod utf8;
 pub use stop::{StopError, StopMatcher};
 pub use utf8::Utf8Stream;
 
-/// Text that has become certain, and whether it is the last.
+/// New text of a stream, and whether a stop string ended it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StreamDelta {
     /// The text to append to what was shown before; may be empty.
@@ -20,7 +19,7 @@ pub struct StreamDelta {
     pub stopped: Option<usize>,
 }
 
-/// Turns token bytes into shown text and watches for stop strings.
+/// Decodes token bytes to text and looks for stop strings.
 ///
 /// ```
 /// use minfer_text::TextStream;
@@ -48,13 +47,13 @@ impl TextStream {
         Ok(Self { utf8: Utf8Stream::default(), stops: StopMatcher::new(stops)? })
     }
 
-    /// Takes the bytes of the next token. After a stop nothing more comes out.
+    /// Takes the bytes of the next token. After a stop string every delta is empty.
     pub fn push(&mut self, bytes: &[u8]) -> StreamDelta {
         let text = self.utf8.push(bytes);
         self.stops.push(&text)
     }
 
-    /// Ends the stream: what was held back is text after all.
+    /// Ends the stream and returns the text that was held back.
     pub fn finish(&mut self) -> StreamDelta {
         let tail = self.utf8.finish();
         let mut delta = self.stops.push(&tail);
@@ -73,8 +72,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the stream must amount to: the lossy text of all bytes, cut where
-    /// the first stop string to be completed begins.
+    /// The expected text: all bytes decoded lossily, cut where the stop string that is completed
+    /// first begins.
     fn plain_answer(bytes: &[u8], stops: &[String]) -> (String, Option<usize>) {
         let text = String::from_utf8_lossy(bytes).into_owned();
         let completed = text.char_indices().find_map(|(at, character)| {

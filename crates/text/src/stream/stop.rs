@@ -1,4 +1,4 @@
-//! Stop strings in text that arrives in pieces.
+//! Finds stop strings in streamed text.
 
 use super::StreamDelta;
 
@@ -14,12 +14,11 @@ pub enum StopError {
     },
 }
 
-/// Watches text for the first of several stop strings.
+/// Finds the first of several stop strings in streamed text.
 ///
-/// Text that may be the beginning of a stop string is held back, and released
-/// once it cannot be one any more. A stop string counts as soon as its last
-/// character has come; of several that end there the longest wins, which is
-/// the one that began first.
+/// Text that may be the beginning of a stop string is held back until it cannot be one. A stop
+/// string matches at its last character. If several end there, the longest one wins, which began
+/// first.
 #[derive(Debug, Clone)]
 pub struct StopMatcher {
     patterns: Vec<Pattern>,
@@ -44,8 +43,8 @@ impl StopMatcher {
         })
     }
 
-    /// Takes more text and returns what may be shown. After a stop nothing
-    /// more comes out.
+    /// Takes more text and returns the text before any possible stop string. Returns nothing after
+    /// a stop string.
     pub fn push(&mut self, text: &str) -> StreamDelta {
         if self.stopped.is_some() {
             return StreamDelta::default();
@@ -66,12 +65,12 @@ impl StopMatcher {
         std::mem::take(&mut self.held)
     }
 
-    /// The stop string that was met, if one was.
+    /// The index of the stop string that was found, if one was.
     pub fn stopped(&self) -> Option<usize> {
         self.stopped
     }
 
-    /// Feeds one byte; tells the stop string that it completes, and its length.
+    /// Takes one byte. Returns the stop string that it completes, and its length.
     fn step(&mut self, byte: u8) -> Option<(usize, usize)> {
         let mut completed = None;
         for (index, pattern) in self.patterns.iter_mut().enumerate() {
@@ -119,8 +118,7 @@ impl Pattern {
         Self { text, fallback, matched: 0 }
     }
 
-    /// Feeds one byte and tells whether it completes the string. Not to be
-    /// fed after that.
+    /// Takes one byte and returns whether it completes the string. Must not be called after that.
     fn step(&mut self, byte: u8) -> bool {
         let bytes = self.text.as_bytes();
         while self.matched > 0 && bytes[self.matched] != byte {

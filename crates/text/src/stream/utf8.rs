@@ -1,6 +1,6 @@
-//! UTF-8 that arrives in pieces.
+//! Incremental UTF-8 decoding.
 
-/// Turns bytes into text as they come, holding back an incomplete character.
+/// Decodes UTF-8 from chunks of bytes. An incomplete character is held back.
 ///
 /// Bytes that can never become valid turn into U+FFFD exactly where
 /// [`String::from_utf8_lossy`] over all the bytes would put it.
@@ -11,7 +11,7 @@ pub struct Utf8Stream {
 }
 
 impl Utf8Stream {
-    /// Takes more bytes and returns the text that has become certain.
+    /// Takes more bytes and returns the text of all complete characters.
     pub fn push(&mut self, bytes: &[u8]) -> String {
         let mut pending = std::mem::take(&mut self.tail);
         pending.extend_from_slice(bytes);
@@ -42,7 +42,7 @@ impl Utf8Stream {
         String::from_utf8_lossy(&tail).into_owned()
     }
 
-    /// Whether bytes are being held back.
+    /// Whether an incomplete character is held back.
     pub fn is_incomplete(&self) -> bool {
         !self.tail.is_empty()
     }

@@ -1,6 +1,6 @@
-//! Conversation formats by name, for model files that have no template of their own.
+//! Built-in chat templates by name, such as `chatml`, for model files without a template.
 //!
-//! They print a system message, users and the assistant, as the models of each format were trained.
+//! They support system, user and assistant messages.
 
 /// The formats: name and template.
 pub const BUILTIN_TEMPLATES: &[(&str, &str)] = &[

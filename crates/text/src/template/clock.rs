@@ -1,4 +1,4 @@
-//! `strftime` for templates that print the date.
+//! `strftime` for templates that print the date, in UTC and English.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// Writes `time`, in UTC, as the format of C's `strftime` says, in English.
-/// `None` for directives that templates have no use for.
+/// `None` if the format has an unsupported directive.
 pub(super) fn strftime(time: SystemTime, format: &str) -> Option<String> {
     let seconds = time.duration_since(UNIX_EPOCH).ok()?.as_secs();
     let moment = Moment::new(seconds);

@@ -1,15 +1,13 @@
-//! Running template code where hostile nesting cannot exhaust the stack.
+//! Runs template code on a thread with a large stack.
 //!
-//! Templates can build lists inside lists and sums of thousands of terms, and
-//! the template engine walks and drops both by recursion. The fuel and the
-//! size of the source bound how deep that can go; this stack is deep enough
-//! for what they allow. Only the pages that are touched take memory.
+//! The template engine recurses over nested values and expressions. Fuel and source size limit the
+//! depth, and this stack is large enough for that limit. Only touched pages take memory.
 
 use std::thread::Builder;
 
 use super::TemplateError;
 
-/// Addresses that rendering a template takes while it lasts.
+/// Stack size, in bytes of address space, of a rendering.
 pub const TEMPLATE_STACK_BYTES: usize = 512 << 20;
 
 /// Runs `work` on a thread of its own with a deep stack.

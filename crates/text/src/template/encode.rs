@@ -1,23 +1,20 @@
-//! From a conversation to token ids, with content kept from becoming control
-//! tokens.
+//! Encodes a conversation to token ids. Special tokens in message content stay plain text (prompt
+//! injection).
 //!
-//! A template renders one string, in which the `<|im_end|>` of its markup and
-//! one typed by a user look alike. So every special-token spelling in content
-//! is broken by a mark before rendering: a private-use character that occurs
-//! nowhere in the conversation or the template. The rendering is cut at the
-//! special tokens that are still whole, the marks are removed, and what lies
-//! between is encoded as plain text.
+//! A template renders one string, in which the `<|im_end|>` of its markup and one typed by a user
+//! look alike. Before rendering, a mark is inserted into every special token that content spells.
+//! The mark is a private-use character that occurs neither in the conversation nor in the template.
+//! The rendering is then split at special tokens without a mark, the marks are removed, and the
+//! text between is encoded as plain text.
 //!
-//! Which spellings are broken depends on whose text it is:
+//! Which tokens are marked depends on the author of the text:
 //!
-//! * Control tokens: everywhere, also where a text ends in the middle of a
-//!   spelling that the next could complete.
-//! * User-defined tokens that look like markup, such as `<tool_call>`: in what
-//!   users and tools say. Operators may name them in their instructions, and
-//!   the assistant's own words are the tokens it once produced.
-//! * The marks of reasoning, such as `</think>`: not in the assistant's
-//!   messages, even where they are control tokens, because templates look for
-//!   them there.
+//! * Control tokens: in every text, also a beginning of one at the end of a text.
+//! * User-defined tokens that look like markup, such as `<tool_call>`: in the texts of users and
+//!   tools only. System prompts may name them, and the assistant's messages are tokens that the
+//!   model produced.
+//! * Reasoning marks, such as `</think>`: not in the assistant's messages, because templates search
+//!   for them there.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -45,10 +42,9 @@ const REASONING_MARKS: &[&str] = &[
 
 /// Renders `input` and encodes the rendering.
 ///
-/// Only the template's own markup becomes control tokens; the content of
-/// messages, tools and variables is plain text, byte for byte, whatever it
-/// spells, but for the noncharacters U+FDD0 and U+FDD1, which become U+FFFD. The result begins with exactly one BOS if the tokenizer adds one,
-/// whether or not the template prints it.
+/// Only the template's own markup becomes control tokens. Messages, tools and variables are plain
+/// text; in them the noncharacters U+FDD0 and U+FDD1 become U+FFFD. The result begins with exactly
+/// one BOS if the tokenizer adds one, whether or not the template prints it.
 ///
 /// # Errors
 ///

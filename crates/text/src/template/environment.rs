@@ -1,12 +1,11 @@
-//! The Jinja environment that templates written for Python expect.
+//! Sets up minijinja as `transformers` sets up jinja2.
 
 use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, Error, ErrorKind, Value};
-use minijinja_contrib::pycompat;
 
-use super::{clock, json, namespaces, python, statements};
+use super::{clock, filters, json, namespaces, percent, python, statements, text_methods};
 
 /// Steps a rendering may take. A step is an instruction or 64 bytes of text,
 /// so this also bounds the memory that a template can fill. Megabytes of
@@ -26,11 +25,12 @@ pub(super) fn compile(name: &'static str, source: &str) -> Result<Environment<'s
     environment.set_syntax(syntax);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION_LIMIT);
-    environment.set_unknown_method_callback(pycompat::unknown_method_callback);
+    environment.set_unknown_method_callback(text_methods::call);
     environment.add_filter("tojson", json::tojson);
     environment.add_filter(namespaces::FILTER, namespaces::kept);
     environment.add_function("raise_exception", raise_exception);
     python::register(&mut environment);
+    filters::register(&mut environment);
     environment.add_template_owned(name, prepared(source))?;
     Ok(environment)
 }
@@ -47,7 +47,7 @@ pub(super) fn strftime_now(now: Option<SystemTime>) -> Value {
     })
 }
 
-/// The words of `raise_exception`, if that is what ended the rendering.
+/// The message of `raise_exception`, if that ended the rendering.
 pub(super) fn raised(error: &Error) -> Option<String> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
@@ -68,19 +68,21 @@ fn raise_exception(words: String) -> Result<Value, Error> {
     Err(error.with_source(Raised(words)))
 }
 
-/// The template with the line ends and the constructs that Python's jinja2 knows.
+/// The template with `\n` line ends, and with constructs that only jinja2 supports rewritten.
 fn prepared(source: &str) -> String {
     let source = source.replace("\r\n", "\n").replace('\r', "\n");
-    python::with_markup_sums(&statements::rewritten(&source, changed))
+    python::with_markup_sums(&statements::rewritten(&source, changed, percent::rewritten))
 }
 
-/// The statement for one that Python's jinja2 knows by an extension, or that must be looked at.
+/// Rewrites statements of jinja2 extensions, `%` formatting, and assignments to namespaces.
 fn changed(statement: &str) -> Option<String> {
-    without_generation(statement).or_else(|| namespaces::with_filter(statement))
+    let formatted = percent::rewritten(statement);
+    let statement = formatted.as_deref().unwrap_or(statement);
+    without_generation(statement).or_else(|| namespaces::with_filter(statement)).or(formatted.clone())
 }
 
-/// A block that always holds in place of `generation` and `endgeneration`, which mark text for training and print nothing.
-/// Whitespace controls stay.
+/// A block that always holds in place of `generation` and `endgeneration`, which mark text for
+/// training and print nothing. Whitespace controls stay.
 fn without_generation(statement: &str) -> Option<String> {
     let word = statements::word(statement);
     match word {

@@ -1,5 +1,5 @@
-//! The `tojson` filter as templates know it: Python's `json.dumps` with its
-//! spaces, its number spellings and the order of the keys kept.
+//! The `tojson` filter: prints as Python's `json.dumps` does, with its spaces, number formats and
+//! key order.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! What a template is given: the messages of a conversation and the switches
-//! around them.
+//! The input of a chat template: messages, tools, options and variables.
 
 use std::borrow::Cow;
 use std::time::SystemTime;
@@ -12,7 +11,7 @@ use super::{TemplateError, python};
 /// One message of a conversation, in the shape of OpenAI's chat API.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant`, `tool`.
+    /// The author: `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// The text, or `null`, or a list of parts. A list that holds only parts
     /// of type `text` reaches the template as their texts on lines of their
@@ -27,7 +26,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that is nothing but text.
+    /// A message with text content only.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self { role: role.into(), content: Json::String(content.into()), fields: Map::new() }
     }
@@ -64,17 +63,16 @@ impl Message {
 pub struct RenderInput {
     /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// End with the opening of the assistant's next message.
+    /// Ends with the opening of the assistant's next message.
     pub add_generation_prompt: bool,
-    /// End inside the last message, so that the model goes on with it.
+    /// Ends inside the last message, so that the model continues it.
     pub continue_final_message: bool,
     /// The functions that the model may call, in the shape of OpenAI's API;
     /// none at all reach the template as `none`.
     pub tools: Vec<Json>,
     /// More variables for the template, such as `enable_thinking`.
     pub variables: Map<String, Json>,
-    /// The time that `strftime_now` tells, in UTC; absent means the time of
-    /// the call.
+    /// The time that `strftime_now` prints, in UTC. Absent means the current time.
     pub now: Option<SystemTime>,
 }
 
@@ -146,14 +144,14 @@ impl Shape {
     }
 }
 
-/// Whose text a template is given.
+/// The author of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The operator's: system messages, tool definitions, extra variables.
+    /// The operator: system messages, tool definitions and extra variables.
     Operator,
-    /// What the model said before.
+    /// Earlier answers of the model.
     Assistant,
-    /// Everybody else's: users and the results of tools.
+    /// Users and tool results.
     Outside,
 }
 
@@ -258,7 +256,7 @@ fn message_value(message: &Message, mapper: &dyn TextMapper, shape: Shape, tag: 
     Value::from_pairs(own.into_iter().chain(fields))
 }
 
-/// The content as one text, if it is text at all.
+/// The content as one text; `None` if a part is not text.
 fn joined_text(content: &Json) -> Option<Cow<'_, str>> {
     match content {
         Json::String(text) => Some(Cow::Borrowed(text)),

@@ -1,22 +1,24 @@
-//! Chat templates: a conversation becomes the prompt that the model was
-//! trained on.
+//! Chat templates: renders a conversation to the prompt format of the model.
 //!
-//! Model files carry a Jinja template written for Python. `environment` gives
-//! it the functions and methods it expects, `message` the conversation, and
-//! `encode` turns the rendering into tokens without letting content speak in
-//! control tokens.
+//! Model files contain a Jinja template written for Python's jinja2. `environment` sets up the
+//! template engine, with jinja2's filters (`filters`), Python's methods (`text_methods`) and `%`
+//! formatting (`percent`). `message` holds the conversation. `encode` encodes the rendering;
+//! message content never becomes control tokens.
 
 mod builtin;
 mod clock;
 mod deep_stack;
 mod encode;
 mod environment;
+mod filters;
 mod json;
 mod message;
 mod namespaces;
+mod percent;
 mod probe;
 mod python;
 mod statements;
+mod text_methods;
 
 pub use builtin::{BUILTIN_TEMPLATES, builtin_template};
 pub use deep_stack::TEMPLATE_STACK_BYTES;
@@ -234,6 +236,8 @@ impl From<minijinja::Error> for TemplateError {
     }
 }
 
+#[cfg(test)]
+mod expressions;
 #[cfg(test)]
 mod references;
 #[cfg(test)]

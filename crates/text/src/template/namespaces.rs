@@ -1,25 +1,25 @@
-//! What templates keep in namespaces.
+//! Checks assignments to namespaces (`{% set ns.x = ... %}`).
 //!
-//! A namespace is the only value that changes after it was made. One that held itself would be walked without end, and a
-//! loop could make it hold as many lists in lists as would take years to walk. So whatever is assigned is looked at first.
+//! A namespace is the only mutable value. Without checks it could contain itself, or nested lists
+//! of exponential size, and printing it would not end.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// The filter that looks at what is assigned.
+/// The filter that checks the assigned value.
 pub(super) const FILTER: &str = "kept_in_a_namespace";
 
-/// Values that cost one step.
+/// Values for one unit of fuel.
 const VALUES_A_STEP: u64 = 16;
-/// Most values that are in one.
+/// The most values that one value may contain.
 const MAX_VALUES: u64 = 1 << 18;
 /// Deeper values end with an error instead of exhausting the stack.
 const MAX_DEPTH: usize = 200;
 
-/// A value that may be assigned. What can be walked once only becomes a list.
+/// Checks a value that is assigned, and returns it. An iterator becomes a list.
 ///
 /// # Errors
-/// It holds a namespace or too many values, is nested too deeply, or the steps are used up.
+/// The value contains a namespace or too many values, is nested too deeply, or the fuel is used up.
 pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     let value = match value.kind() {
         ValueKind::Iterable => Value::from(value.try_iter()?.collect::<Vec<_>>()),
@@ -30,10 +30,10 @@ pub(super) fn kept(state: &State<'_, '_>, value: Value) -> Result<Value, Error> 
     Ok(value)
 }
 
-/// Uses up the steps that walking through a value takes.
+/// Charges the fuel that printing a value takes.
 ///
 /// # Errors
-/// There are not so many left, it holds too many values, or is nested too deeply.
+/// The fuel is used up, or the value holds too many values, or is nested too deeply.
 pub(super) fn charge(state: &State<'_, '_>, value: &Value) -> Result<(), Error> {
     Walk { state, may_hold_namespaces: true, values: 0 }.value(value, 0)
 }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn assignments_to_attributes_are_guarded() {
-        let guarded = |source| statements::rewritten(source, with_filter);
+        let guarded = |source| statements::rewritten(source, with_filter, |_| None);
         for (source, wanted) in [
             ("a{% set ns.x = 1 %}b", "a{% set ns.x =( 1 )|kept_in_a_namespace %}b"),
             ("{%- set ns.x=y -%}", "{%- set ns.x=(y )|kept_in_a_namespace -%}"),

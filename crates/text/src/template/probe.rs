@@ -1,17 +1,17 @@
-//! Which forms of content and arguments a template prints.
+//! Detects the form of content and tool arguments that a template supports.
 //!
-//! Some templates print a message's content only where it is a list of parts, and some add the arguments of a call to text,
-//! which an object cannot be. Neither is written anywhere, so short conversations are rendered and looked at.
+//! Some templates print content only if it is a list of parts, and some need tool arguments as JSON
+//! text. No metadata says so; short test conversations are rendered and searched.
 
 use serde_json::{Map, json};
 
 use super::message::{Arguments, Content, Identity, Shape};
 use super::{ChatTemplate, Message, RenderInput};
 
-/// A word that no template prints by itself.
+/// A word that no template contains.
 const WORD: &str = "minferprobe";
 
-/// The forms that `template` prints; those that most expect where it prints none.
+/// The forms that `template` prints; the usual forms if it prints none.
 pub(super) fn shape(template: &ChatTemplate) -> Shape {
     let mut shape = Shape::PLAIN;
     let prints = |shape, messages| printed(template, shape, messages).is_some_and(|text| text.contains(WORD));
@@ -27,7 +27,7 @@ pub(super) fn shape(template: &ChatTemplate) -> Shape {
     shape
 }
 
-/// How an object begins where Python prints it, which is no JSON.
+/// The beginning of an object in Python's notation, which is not JSON.
 const REPR: &str = "{'minferprobe'";
 
 fn printed(template: &ChatTemplate, shape: Shape, messages: Vec<Message>) -> Option<String> {

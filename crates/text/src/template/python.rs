@@ -1,4 +1,4 @@
-//! What Python's values do in templates and minijinja's own do otherwise.
+//! Tests, filters and printing of values as in Python, where minijinja differs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,12 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_test("sequence", is_sequence);
     environment.add_test("number", |value: &Value| is_float(value) || is_number(value));
     environment.add_test("float", is_float);
-    environment.add_filter("int", to_int);
-    environment.add_filter("float", to_float);
+    environment.add_filter("string", to_text);
     environment.add_filter(MARKUP_FILTER, |text: &str| format!("{MARKUP_START}{text}{MARKUP_END}"));
     environment.set_formatter(write_value);
 }
 
-/// Whatever has a length and items by subscript: text and mappings too.
+/// A value with a length and subscripts: lists, text and mappings.
 fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Undefined | ValueKind::Seq | ValueKind::Map | ValueKind::String)
 }
@@ -34,11 +33,12 @@ fn is_float(value: &Value) -> bool {
     LongFloat::of(value).is_some() || (value.kind() == ValueKind::Number && !value.is_integer())
 }
 
-/// `value | int(default=0)`: the default where there is no number.
-fn to_int(value: &Value, default: Option<Value>) -> Value {
-    let number = f64::try_from(to_float(value, Some(Value::from(f64::NAN)))).ok();
+/// `value | int(default=0, base=10)`: the default where there is no number. The base is that of
+/// text.
+pub(super) fn to_int(value: &Value, default: Option<Value>, base: Option<u32>) -> Value {
+    let number = number(value);
     let whole = match value.as_str() {
-        Some(text) => text.trim().replace('_', "").parse::<i64>().ok(),
+        Some(text) => whole(text, base.unwrap_or(10)),
         None => value.as_i64(),
     };
     match (whole, number) {
@@ -48,23 +48,38 @@ fn to_int(value: &Value, default: Option<Value>) -> Value {
     }
 }
 
+/// The whole number that `text` spells in the base `base`, with the prefix that Python allows
+/// there.
+fn whole(text: &str, base: u32) -> Option<i64> {
+    let text = text.trim().replace('_', "").to_ascii_lowercase();
+    let digits = text.trim_start_matches(['+', '-']);
+    let prefix = [(16, "0x"), (8, "0o"), (2, "0b")].into_iter().find(|&(of, _)| of == base);
+    let digits = prefix.and_then(|(_, prefix)| digits.strip_prefix(prefix)).unwrap_or(digits);
+    let sign = if text.starts_with('-') { "-" } else { "" };
+    (2..=36).contains(&base).then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok())?
+}
+
 /// `value | float(default=0.0)`.
-fn to_float(value: &Value, default: Option<Value>) -> Value {
-    let number = match (value.as_str(), LongFloat::of(value)) {
+pub(super) fn to_float(value: &Value, default: Option<Value>) -> Value {
+    number(value).map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), float_value)
+}
+
+/// The number that a value is, or that its text spells.
+fn number(value: &Value) -> Option<f64> {
+    match (value.as_str(), LongFloat::of(value)) {
         (Some(text), _) => text.trim().parse::<f64>().ok(),
         (None, Some(number)) => Some(number),
         (None, None) => match value.kind() {
             ValueKind::Bool => Some(f64::from(u8::from(value.is_true()))),
             _ => f64::try_from(value.clone()).ok(),
         },
-    };
-    number.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), float_value)
+    }
 }
 
 /// A float as templates see it.
 ///
-/// Those that Python spells with an exponent become an object with Python's spelling, because minijinja would write out all
-/// their digits.
+/// One that Python prints with an exponent becomes an object with Python's spelling. minijinja
+/// would print all its digits.
 pub(super) fn float_value(number: f64) -> Value {
     if number.is_finite() && python_float(number).contains('e') {
         Value::from_object(LongFloat(number))
@@ -73,7 +88,7 @@ pub(super) fn float_value(number: f64) -> Value {
     }
 }
 
-/// A float that is spelled with an exponent.
+/// A float that Python prints with an exponent.
 pub(super) struct LongFloat(f64);
 
 impl LongFloat {
@@ -98,8 +113,9 @@ impl Object for LongFloat {
     }
 }
 
-/// Text marked as safe that is added to other text makes Python escape the other for HTML. These noncharacters enclose the
-/// safe text of such sums until they are written; [`without_markers`] keeps them out of conversations.
+/// Text marked as safe that is added to other text makes Python escape the other for HTML. These
+/// noncharacters enclose the safe text of such sums until they are written; [`without_markers`]
+/// keeps them out of conversations.
 const MARKUP_START: char = '\u{fdd0}';
 const MARKUP_END: char = '\u{fdd1}';
 const MARKUP_FILTER: &str = "safe_in_a_sum";
@@ -126,6 +142,10 @@ pub(super) fn without_markers(text: &str) -> std::borrow::Cow<'_, str> {
 fn write_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) if text.contains(MARKUP_START) => out.write_str(&escaped(text)).map_err(no_room),
+        _ if value.kind() == ValueKind::Number && !value.is_integer() => {
+            let number = f64::try_from(value.clone())?;
+            out.write_str(&spelled(number)).map_err(no_room)
+        }
         _ => {
             namespaces::charge(state, value)?;
             minijinja::escape_formatter(out, state, value)
@@ -133,11 +153,24 @@ fn write_value(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -
     }
 }
 
+/// A float as Python prints it.
+fn spelled(number: f64) -> String {
+    if number.is_finite() { python_float(number) } else { number.to_string().to_lowercase() }
+}
+
+/// `value | string`.
+fn to_text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::Number if !value.is_integer() => Ok(Value::from(spelled(f64::try_from(value.clone())?))),
+        _ => minijinja::filters::string(state, value),
+    }
+}
+
 fn no_room(_: fmt::Error) -> Error {
     Error::from(ErrorKind::WriteFailure)
 }
 
-/// Escapes what is not enclosed, and drops what encloses.
+/// Escapes text outside of the markers, and drops the markers.
 fn escaped(text: &str) -> String {
     let (mut result, mut safe) = (String::with_capacity(text.len()), false);
     for character in text.chars() {

@@ -1,8 +1,9 @@
 //! The chat templates of real models render as Python's jinja2 renders them.
 //!
-//! `data/templates/references.json` has what jinja2 made of each template with each conversation (its digest, or the words
-//! of a refusal); `tools/templates/make_template_references.py` says how. The templates themselves are read from llama.cpp's
-//! source package and from the real models, which `cargo xtask test` fetches.
+//! `data/templates/references.json` has what jinja2 made of each template with each conversation
+//! (its digest, or the words of a refusal); `tools/templates/make_template_references.py` says how.
+//! The templates themselves are read from llama.cpp's source package and from the real models,
+//! which `cargo xtask test` fetches.
 
 use std::fs;
 use std::path::Path;
@@ -48,7 +49,7 @@ fn input(json: &Json) -> RenderInput {
     }
 }
 
-/// What came of a rendering, in the form of the references.
+/// The outcome of a rendering, in the form of the references.
 fn outcome(result: &Result<String, TemplateError>) -> String {
     match result {
         Ok(text) => digest(text),
@@ -57,7 +58,8 @@ fn outcome(result: &Result<String, TemplateError>) -> String {
     }
 }
 
-/// Where Python fails without a word of the template's, on text added to `None` for example, there is nothing to be equal to.
+/// Where Python fails without a word of the template's, on text added to `None` for example, there
+/// is nothing to be equal to.
 fn agrees(found: &str, expected: &str) -> bool {
     found == expected || expected.starts_with('?')
 }

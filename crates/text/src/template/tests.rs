@@ -37,7 +37,8 @@ fn conversations_are_rendered() {
     assert_eq!(rendering, "<s>[user] Hi</s>\n[assistant] None</s>\n[assistant]");
 }
 
-/// Templates come from files that anybody may have written: whatever became of one, it renders or is an error.
+/// Templates come from files that anybody may have written: whatever became of one, it renders or
+/// is an error.
 #[test]
 fn damaged_templates_render_or_are_refused() {
     let whole = "{%- set ns = namespace(n=0) -%}{% for message in messages %}{% if loop.first and message.role == 'system' %}\
@@ -193,7 +194,8 @@ fn hostile_nesting_does_not_exhaust_the_stack() {
     assert_eq!(error, TemplateError::TooLong { bytes: source.len() });
 }
 
-/// A namespace that holds itself, and lists that hold each other so often that nobody could walk through them.
+/// A namespace that holds itself, and lists that hold each other so often that nobody could walk
+/// through them.
 #[test]
 fn what_cannot_be_walked_is_an_error() {
     let new = "{% set ns = namespace(x=[1], y=[1], z=namespace()) %}";

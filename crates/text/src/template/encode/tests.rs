@@ -148,7 +148,8 @@ fn a_continued_message_keeps_its_marks_apart() {
     );
 }
 
-/// Marks change nothing that real templates print: without them the rendering is the one of plain content.
+/// Marks change nothing that real templates print: without them the rendering is the one of plain
+/// content.
 #[test]
 #[ignore = "reads chat templates of llama.cpp: run by `cargo xtask test`"]
 fn marks_leave_the_renderings_of_real_templates_as_they_are() {
