@@ -49,7 +49,7 @@ fuzz_target!(|input: Input| {
 static READY: LazyLock<Vec<(Tokenizer, bool)>> = LazyLock::new(|| {
     let built = |spec| Tokenizer::new(spec).expect("the specification is well formed");
     let bytes = PRE_TOKENIZERS.iter().filter(|info| info.alphabet == Alphabet::Bytes);
-    let mut ready: Vec<_> = bytes.map(|info| (built(byte_level(info.name)), true)).collect();
+    let mut ready: Vec<_> = bytes.map(|info| (built(byte_level(info.name)), !info.composes)).collect();
     for (model, _) in TOKENIZER_MODELS.iter().filter(|(model, _)| *model != "gpt2") {
         ready.push((built(characters(model)), *model == "rwkv"));
     }
@@ -116,6 +116,7 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
     let pre = PRE_TOKENIZERS.get(usize::from(input.pre) % (PRE_TOKENIZERS.len() + 1));
     let byte_level = pre.is_some_and(|info| info.alphabet == Alphabet::Bytes) && input.model % 2 == 0;
     let (model, _) = TOKENIZER_MODELS[usize::from(input.model / 2) % TOKENIZER_MODELS.len()];
+    let composes = pre.is_some_and(|info| info.composes);
     let pre = pre.map_or("unknown", |info| info.name);
     let mut spec = match (byte_level, input.bytes_have_tokens) {
         (true, true) => TokenizerSpec::byte_level(pre, &[]),
@@ -157,6 +158,7 @@ fn spec(input: &Input) -> (TokenizerSpec, bool) {
     (spec.bos, spec.eos, spec.eot, spec.eom, spec.unk, spec.pad) = (id(0), id(1), id(2), id(3), id(4), id(5));
     (spec.add_bos, spec.add_eos) = (input.add[0], input.add[1]);
     let keeps_bytes = byte_level
+        && !composes
         && input.bytes_have_tokens
         && spec.right_stripping.is_empty()
         && !respelled

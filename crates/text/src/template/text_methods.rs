@@ -16,18 +16,24 @@ pub(super) fn call(
 ) -> Result<Value, Error> {
     let own = match (value.as_str(), value.kind()) {
         (Some(text), _) => of_text(state, text, name, arguments)?,
-        (None, ValueKind::Seq) => of_list(value, name, arguments)?,
+        (None, ValueKind::Seq) => of_list(state, value, name, arguments)?,
         (None, ValueKind::Map) if name == "copy" => from_args(arguments).map(|()| Some(value.clone()))?,
         _ => None,
     };
     own.map_or_else(|| pycompat::unknown_method_callback(state, value, name, arguments), Ok)
 }
 
-fn of_list(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn of_list(
+    state: &State<'_, '_>,
+    value: &Value,
+    name: &str,
+    arguments: &[Value],
+) -> Result<Option<Value>, Error> {
     match name {
         "copy" => from_args(arguments).map(|()| Some(value.clone())),
         "index" => {
             let (wanted,): (&Value,) = from_args(arguments)?;
+            state.consume_fuel(value.len().unwrap_or(0) as u64 / 16)?;
             let found = value.try_iter()?.position(|item| item == *wanted);
             found
                 .map(|at| Some(Value::from(at)))
@@ -43,6 +49,9 @@ fn of_text(
     name: &str,
     arguments: &[Value],
 ) -> Result<Option<Value>, Error> {
+    // Each method reads the text once. Building a class of characters costs about as much as 6 kB of text.
+    let class = if matches!(name, "isdecimal" | "isdigit") { 100 } else { 0 };
+    state.consume_fuel(text.len() as u64 / 64 + class)?;
     if let Some(changed) = changed(state, text, name, arguments)? {
         return Ok(Some(Value::from(changed)));
     }

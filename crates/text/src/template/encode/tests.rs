@@ -9,7 +9,7 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
     {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 fn tokenizer() -> Tokenizer {
-    let mut spec = TokenizerSpec::byte_level("qwen2", &["h i"]);
+    let mut spec = TokenizerSpec::byte_level("gpt-2", &["h i"]);
     spec.bos = Some(spec.push_token("<s>", TokenType::Control));
     for control in ["<|im_start|>", "<|im_end|>", "</think>", "¤"] {
         spec.push_token(control, TokenType::Control);
@@ -125,7 +125,7 @@ fn a_conversation_of_all_private_characters_is_refused() {
 fn there_is_one_bos_whoever_adds_it() {
     for add_bos in [false, true] {
         for source in ["{{ bos_token }}hi", "hi"] {
-            let mut spec = TokenizerSpec::byte_level("qwen2", &["h i"]);
+            let mut spec = TokenizerSpec::byte_level("gpt-2", &["h i"]);
             spec.bos = Some(spec.push_token("<s>", TokenType::Control));
             spec.add_bos = Some(add_bos);
             let tokenizer = Tokenizer::new(spec).unwrap();
