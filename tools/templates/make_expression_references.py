@@ -59,7 +59,8 @@ TEXT = """
 {{ 'a b'|urlencode }} {{ {'a': 1}|xmlattr }} {{ 'a&b'|e }} {{ 'abc'|reverse }} {{ [1, 2]|reverse|list }} {{ -3|abs }} {{ 'AB'|lower }}
 {{ 5 is divisibleby 5 }} {{ 'a' in 'abc' }} {{ 3 is odd }} {{ [] is iterable }} {{ 'x' is string }} {{ {} is mapping }} {{ 1 is integer }} {{ 1.0 is float }} {{ true is boolean }} {{ m is callable }} {{ range is callable }} {{ 'a' is lower }} {{ 'a' is escaped }} {{ 3 is sameas 3 }} {{ 2 is in [1, 2] }}
 {{ range(3)|list }} {{ range(1, 6, 2)|list }} {{ dict(a=1) }} {{ [1, 2] + [3] }} {{ 'ab' * 2 }} {{ [0] * 2 }} {{ 'abc'[::-1] }} {{ 'abc'[1:] }} {{ [1, 2, 3][-1] }}
-{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.current }} {% set j = joiner(', ') %}{{ j() }}x{{ j() }}y
+{% set c = cycler('a', 'b') %}{{ c.next() }}{{ c.next() }}{{ c.next() }} {% set j = joiner(', ') %}{{ j() }}x{{ j() }}y
+{% set c = cycler('a', 'b') %}{{ c.current }}
 {% for a, b in {'x': 1}.items() %}{{ a }}{{ b }}{{ loop.index }}{{ loop.cycle('p', 'q') }}{{ loop.changed(a) }}{% endfor %}
 {% set ns = namespace(a=1.0) %}{% set ns.a = ns.a + 1e20 %}{{ ns.a }} {{ ns.a|int }} {{ 5 if x is defined else 'no' }}
 {{ 'a'.upper().lower().title() }} {{ ('a' ~ 1 ~ none ~ 1.0) }} {{ 1 == 1.0 }} {{ 'b' > 'a' }} {{ not '' }} {{ 3 and 0 or 'x' }}

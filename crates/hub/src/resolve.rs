@@ -231,9 +231,9 @@ mod tests {
         let path = place.folder.path().join("own.gguf");
         fs::write(&path, b"x").unwrap();
         for (name, words) in [
-            (path.to_str().unwrap(), "is a file that is there already and no name to pull"),
-            (place.folder.path().to_str().unwrap(), "is a folder and no name"),
-            ("./none.gguf", "`./none.gguf` is a path and no name"),
+            (path.to_str().unwrap(), "is a file that is there already, which cannot be pulled"),
+            (place.folder.path().to_str().unwrap(), "is a folder, which cannot be pulled"),
+            ("./none.gguf", "`./none.gguf` is a path, which cannot be pulled"),
             #[cfg(unix)]
             ("/dev/null", "is a file that is there already"),
         ] {

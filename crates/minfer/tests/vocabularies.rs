@@ -82,7 +82,10 @@ fn check(tokenizer: &Tokenizer, path: &Path) {
     assert!(cases.len() > 40, "{}", path.display());
     // WordPiece lowercases its words and joins them by single spaces.
     let lossy = path.ends_with("ggml-vocab-bert-bge.gguf");
-    for (text, ids) in cases {
+    // llama.cpp does not compose these; `published.json` has texts like them.
+    let accents =
+        |text: &str| path.ends_with("ggml-vocab-qwen35.gguf") && text.contains(['\u{300}', '\u{301}']);
+    for (text, ids) in cases.into_iter().filter(|(text, _)| !accents(text)) {
         assert_eq!(
             tokenizer.encode(text, EncodeOptions::default()).unwrap(),
             ids,

@@ -23,6 +23,7 @@ const DIFFERENT: &[&str] = &[
     "{{ 'a b'|urlencode }}",
     "{{ {'a': 1}|xmlattr }}",
     "{{ m is callable }}",
+    "{% set c = cycler('a', 'b') %}{{ c.current }}",
     "{{ range is callable }}",
 ];
 

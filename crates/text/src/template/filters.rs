@@ -48,7 +48,8 @@ pub(super) fn register(environment: &mut Environment<'static>) {
         Names,
         Value::from_function(contrib::truncate),
     );
-    environment.add_function("cycler", minijinja_contrib::globals::cycler);
+    environment
+        .add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.to_vec()));
     environment.add_function("joiner", minijinja_contrib::globals::joiner);
     environment.add_filter("striptags", contrib::striptags);
     environment.add_filter("wordcount", |text: &str| words(text).count());
