@@ -165,8 +165,8 @@ const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "kv: a preempted sequence that has forgotten is computed again",
-        file: "crates/engine/src/worker/room.rs",
-        line: "let recomputable = |other: &usize| self.running[*other].history.removed().is_empty();",
+        file: "crates/engine/src/worker/preempt.rs",
+        line: "let recomputable = |other: &usize| !self.store.is_shifted(self.running[*other].kv());",
         broken: "let recomputable = |other: &usize| self.running[*other].fed > 0;",
         test: &["--package", "minfer-engine", "--lib", "worker"],
     },
@@ -222,7 +222,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "kv: a commit is not released after a refusal",
         file: "crates/engine/src/kv/prepare.rs",
-        line: "self.give_back_all(arena, taken);\n                        return Err(StoreError::Refused { sequence, from, to, source });",
+        line: "self.release_all(arena, taken);\n                        return Err(StoreError::Refused { sequence, from, to, source });",
         broken: "return Err(StoreError::Refused { sequence, from, to, source });",
         test: KV,
     },
@@ -270,14 +270,14 @@ const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "kv: rows of a shifted sequence are named",
-        file: "crates/engine/src/kv/naming.rs",
+        file: "crates/engine/src/kv/prefix_index.rs",
         line: "if !self.cache || sequence.shifted {",
         broken: "if !self.cache {",
         test: KV,
     },
     Mutation {
         name: "kv: rows of another salt are taken",
-        file: "crates/engine/src/kv/naming.rs",
+        file: "crates/engine/src/kv/prefix_index.rs",
         line: "root_words(self.fingerprint, salt)",
         broken: "root_words(self.fingerprint, salt.and(None))",
         test: KV,
