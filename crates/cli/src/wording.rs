@@ -298,7 +298,7 @@ mod tests {
         let several = vec![Setting::NCtx(64), Setting::NBatch(16)];
         assert_eq!(suggested(&[], None), "");
         assert_eq!(
-            suggested(&[limit.clone()], Some("a smaller model")),
+            suggested(std::slice::from_ref(&limit), Some("a smaller model")),
             "; try --memory-limit 7 or a smaller model"
         );
         assert_eq!(

@@ -167,7 +167,10 @@ mod tests {
         let lines: Vec<&[u8]> = numbers.iter().map(|line| line.as_bytes()).collect();
         let answer = |line: &str, text: &mut String| match line {
             "7" => Err(anyhow!("seven")),
-            _ => Ok(text.push_str(line)),
+            _ => {
+                text.push_str(line);
+                Ok(())
+            }
         };
         let parts = answer_block(&lines, 3, &answer).unwrap();
         let texts: Vec<&str> = parts.iter().map(|(text, _)| text.as_str()).collect();
