@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// As [`open_session`](Self::open_session), for requests of this salt: one of another salt, or
-    /// of none, fails with [`EngineError::OtherSalt`].
+    /// of none, fails with [`EngineError::OtherSalt`](crate::EngineError::OtherSalt).
     ///
     /// # Errors
     /// The engine has stopped.
@@ -178,8 +178,9 @@ impl Engine {
         self.ask(|answer| Command::SaveSession(id, path, host, answer)).map_err(|_| SessionError::Stopped)?
     }
 
-    /// Opens a conversation from a file, with the caller's own bytes from it. The file is read and checked on this thread, while
-    /// steps go on; its rows are copied to the cache between two steps.
+    /// Opens a conversation from a file, with the caller's own bytes from it. The file is read and
+    /// checked on this thread, while steps go on; its rows are copied to the cache between two
+    /// steps.
     ///
     /// # Errors
     /// The file is not sound or not of this model, template and KV format, or there is no room for
