@@ -48,7 +48,7 @@ use vocabulary::Vocabulary;
 ///
 /// Decoding the ids of a text gives the same bytes if the vocabulary has a token for every byte
 /// (with [`DecodeOptions::show_special`] if special tokens were parsed). Vocabularies that
-/// normalise to NFC ([`PreTokenizerInfo::composes`]) give composed text; `bert` and `t5`
+/// normalise to NFC (`PreTokenizerInfo::composes`) give composed text; `bert` and `t5`
 /// vocabularies are lossy.
 #[derive(Debug)]
 pub struct Tokenizer {
