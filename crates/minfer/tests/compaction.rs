@@ -1,4 +1,5 @@
-//! Rows that move down while others are computed change no bit of any answer, and the memory above them is given back.
+//! Rows that move down while others are computed change no bit of any answer, and the memory above
+//! them is given back.
 
 #[path = "common/engine.rs"]
 mod common;
@@ -52,7 +53,8 @@ impl EventSink for Gate {
     }
 }
 
-/// The engine takes no step until what this gives is dropped, so that what is submitted before comes together.
+/// The engine takes no step until what this gives is dropped, so that what is submitted before
+/// comes together.
 fn hold(engine: &Engine) -> mpsc::Sender<()> {
     let (held, gate) = mpsc::channel();
     let request = Request { max_tokens: Some(1), ..request(&[1]) };
@@ -60,7 +62,8 @@ fn hold(engine: &Engine) -> mpsc::Sender<()> {
     held
 }
 
-/// Requests that end soon and whose rows are kept once: what the second and third of them took is free afterwards.
+/// Requests that end soon and whose rows are kept once: what the second and third of them took is
+/// free afterwards.
 fn short() -> Request {
     Request { reuse: false, ..request(&tokens(250, 300, 1)) }
 }
@@ -69,8 +72,8 @@ fn long(tokens_wanted: u32) -> Request {
     Request { max_tokens: Some(tokens_wanted), ..request(&tokens(250, 300, 2)) }
 }
 
-/// Answers to three short requests and a long one that comes last and goes on when they have ended, with the counts at each of
-/// its events.
+/// Answers to three short requests and a long one that comes last and goes on when they have ended,
+/// with the counts at each of its events.
 fn mix(engine: &Arc<Engine>) -> (Vec<Bits>, Vec<EngineStats>) {
     let held = hold(engine);
     let first: Vec<Events> = (0..3).map(|_| engine.submit(short()).expect("accepted").1).collect();
@@ -134,7 +137,8 @@ fn an_idle_engine_moves_rows_that_are_kept_and_they_serve_on() {
     assert_eq!(stats.kv_committed_bytes, used.next_multiple_of(GRANULE), "{stats:?}");
     assert!(stats.compactions > 0 && stats.kv.blocks_moved > 0, "{stats:?}");
     assert_eq!(stats.kv_warm_bytes, 0);
-    // The conversation goes on with rows that have moved, and so does a request that begins like one that has ended.
+    // The conversation goes on with rows that have moved, and so does a request that begins like
+    // one that has ended.
     let next = [&said[..], &answer.iter().map(|(id, _)| *id).collect::<Vec<u32>>(), &[9, 8, 7]].concat();
     let (bits, finished) = ask(&engine, turn(&next));
     assert_eq!(finished.usage.cached as usize, next.len() - 4, "nothing was computed again");

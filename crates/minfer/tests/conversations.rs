@@ -1,5 +1,6 @@
-//! Conversations on real arithmetic: rows that were reused, shared, saved and restored, given up and computed again, or kept by a
-//! context shift give the same bits as rows that were computed alone.
+//! Conversations on real arithmetic: rows that were reused, shared, saved and restored, given up
+//! and computed again, or kept by a context shift give the same bits as rows that were computed
+//! alone.
 
 #[path = "common/engine.rs"]
 mod common;
@@ -46,7 +47,8 @@ fn check(name: &str, file: &ModelFile, vocabulary: u32, length: u32) {
     restored(name, file, way, &prompt, &expected);
 }
 
-/// A conversation that is saved, and goes on in an engine of another layout, block size and context.
+/// A conversation that is saved, and goes on in an engine of another layout, block size and
+/// context.
 fn restored(name: &str, file: &ModelFile, way: Way, prompt: &[u32], expected: &Bits) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.session");
@@ -134,11 +136,13 @@ fn a_long_beginning_of_eight_requests_is_computed_and_stored_once() {
     assert_eq!(fed, [2020, 20, 20, 20, 20, 20, 20, 20]);
     let stats = engine.stats();
     assert_eq!(stats.tokens_fed, 2000 + 8 * (20 + u64::from(ANSWER) - 1));
-    // The whole blocks of the beginning once; each request fills one more, and holds the beginning's last rows in it.
+    // The whole blocks of the beginning once; each request fills one more, and holds the
+    // beginning's last rows in it.
     let blocks = 2000 / 64 + 8;
     let rows = stats.kv.blocks_live + stats.kv.blocks_cached;
     assert!(rows <= blocks + 1, "{rows} blocks, {blocks} expected");
-    // One step behind the first prompt takes all seven others, and the head only rows whose logits are read.
+    // One step behind the first prompt takes all seven others, and the head only rows whose logits
+    // are read.
     assert_eq!((stats.steps, stats.head_runs), (8 + u64::from(ANSWER), 1 + u64::from(ANSWER)));
     let later = (8..15).map(|user| read(&ask(user)).1);
     let mut alone: Vec<f64> = later
@@ -200,8 +204,9 @@ fn a_shifted_conversation_has_one_answer_too() {
     }
 }
 
-/// A shifted conversation is cut to more tokens than the context has, behind what its window still holds: it says what the tokens
-/// that it has not forgotten say alone, and never has more positions than the context.
+/// A shifted conversation is cut to more tokens than the context has, behind what its window still
+/// holds: it says what the tokens that it has not forgotten say alone, and never has more positions
+/// than the context.
 fn cut_behind_the_window(name: &str, file: &ModelFile, vocabulary: u32) {
     let way = Way { context_shift: true, ..Way::plain(1100) };
     let engine = way.engine(file);
@@ -227,7 +232,8 @@ fn cut_behind_the_window(name: &str, file: &ModelFile, vocabulary: u32) {
     assert_eq!(long.len(), 1100 - (1190 - 520), "{name}");
 }
 
-/// A shifted conversation asks again beside a running request, in less room than all of its tokens would take.
+/// A shifted conversation asks again beside a running request, in less room than all of its tokens
+/// would take.
 fn waits_for_nobody(name: &str, file: &ModelFile, vocabulary: u32) {
     let shifts = Way { context_shift: true, block_tokens: 16, ..Way::plain(128) };
     let roomy = shifts.engine(file);

@@ -1,5 +1,6 @@
-//! Real models against what llama.cpp recorded of them: token ids, greedy answers, and the distributions of the exact model
-//! (weights as f32, f32 activations and cache) on a passage of 512 tokens.
+//! Real models against what llama.cpp recorded of them: token ids, greedy answers, and the
+//! distributions of the exact model (weights as f32, f32 activations and cache) on a passage of 512
+//! tokens.
 
 use minfer::engine::{Runner, RunnerOptions, Want};
 use minfer::text::{EncodeOptions, Tokenizer};
@@ -12,7 +13,8 @@ const CLOSE: f64 = 0.35;
 /// How many times as far from the exact model as llama.cpp our distributions may be.
 const DISTANCE: f64 = 1.25;
 
-/// A step of a greedy answer where the exact model holds two tokens close together and llama.cpp's rounding does not.
+/// A step of a greedy answer where the exact model holds two tokens close together and llama.cpp's
+/// rounding does not.
 type Step = (usize, usize);
 
 fn check(name: &str, record: &str, close: &[Step]) {
@@ -43,7 +45,8 @@ fn check_tokens(name: &str, tokenizer: &Tokenizer, cases: &[Value]) {
     }
 }
 
-/// With the record's tokens before it, our best token is the record's at every step, or close to it in the record.
+/// With the record's tokens before it, our best token is the record's at every step, or close to it
+/// in the record.
 fn check_answers(name: &str, runner: &mut Runner, cases: &[Value], close: &[Step]) {
     assert!(!cases.is_empty(), "{name}: no answers");
     let mut told_apart = Vec::new();
@@ -70,8 +73,8 @@ fn check_answers(name: &str, runner: &mut Runner, cases: &[Value], close: &[Step
     assert!(told_apart.is_empty(), "{name}: other tokens at (answer, step) {told_apart:?}");
 }
 
-/// The median over positions of the divergence from the exact model's distribution, over its 32 likeliest tokens and all others
-/// as one event.
+/// The median over positions of the divergence from the exact model's distribution, over its 32
+/// likeliest tokens and all others as one event.
 fn check_distance(name: &str, runner: &mut Runner, forced: &Value) {
     let tokens = ids(&forced["tokens"]);
     let positions: Vec<usize> =
@@ -154,6 +157,7 @@ mod larger_models {
 #[test]
 #[ignore = "reads a real model: run by `cargo xtask test`"]
 fn gemma3() {
-    // With f32 weights, activations and cache the two best tokens of this step are 0.14 nat apart, in the record 0.44.
+    // With f32 weights, activations and cache the two best tokens of this step are 0.14 nat apart,
+    // in the record 0.44.
     check("gemma3-270m-q4_k_m", include_str!("golden/gemma3-270m-q4_k_m.json"), &[(3, 5)]);
 }

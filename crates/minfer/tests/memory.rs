@@ -10,7 +10,7 @@ use common::logits_of;
 use minfer::cpu::Isa;
 use minfer::engine::kv::{SequenceId, Store, StoreOptions};
 use minfer::engine::{
-    ContextShift, Event, Events, ModelExecutor, Request, RunnerOptions, SamplingParams, Want,
+    ContextShift, EngineConfig, Event, Events, ModelExecutor, Request, RunnerOptions, SamplingParams, Want,
 };
 use minfer::graph::{Batch, BlockTable, EVICTED, KvGranule, KvGroupBatch, KvMemoryStats, SequenceView};
 use minfer::models::RopeScalingKind;
@@ -97,7 +97,8 @@ fn leases_are_what_was_taken() {
         let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
         let stats = loaded.executor().stats();
         let edges = loaded.executor().plans().each_ref().map(|plan| &plan.external_bytes);
-        // Angles of 3 sequences, of whose rows a context of 512 may have 11 offsets, with room to grow.
+        // Angles of 3 sequences, of whose rows a context of 512 may have 11 offsets, with room to
+        // grow.
         let angles = 2 * 3 * 11 * rotated * 4;
         let workspace = stats.workspace_bytes + edges[0][0] + edges[1][1] + angles;
         assert_eq!(before.workspace_bytes, workspace, "{}", family.name());
@@ -259,8 +260,8 @@ impl Watched {
         Watched { model, store, addresses, page, known, name }
     }
 
-    /// Feeds a sequence up to `length` tokens, as an engine does: windows give back what no later token sees. Sequences of
-    /// different `first` tokens share nothing.
+    /// Feeds a sequence up to `length` tokens, as an engine does: windows give back what no later
+    /// token sees. Sequences of different `first` tokens share nothing.
     fn grow(&mut self, (id, first): (SequenceId, u32), length: u32) {
         while self.store.length(id) < length {
             let cached = self.store.length(id);
@@ -306,7 +307,8 @@ impl Watched {
         self.known = left.iter().flat_map(|&id| self.blocks(id)).collect();
     }
 
-    /// Compares what is counted with the formula and with what the system says; tells the committed bytes.
+    /// Compares what is counted with the formula and with what the system says; tells the committed
+    /// bytes.
     fn check(&mut self, at: &str) -> u64 {
         let name = format!("{} at {at}", self.name);
         let (memory, stats) = (self.model.arena().memory(), self.store.stats());
@@ -335,8 +337,8 @@ impl Watched {
     }
 }
 
-/// The arena of a whole model commits the granules of its live and cached blocks and no others, and the system agrees: while a
-/// sequence grows, when it is gone, when blocks move.
+/// The arena of a whole model commits the granules of its live and cached blocks and no others, and
+/// the system agrees: while a sequence grows, when it is gone, when blocks move.
 #[test]
 fn whole_models_have_in_memory_what_is_counted() {
     for (family, granule, keep_warm) in [
@@ -418,8 +420,8 @@ fn a_window_group_is_charged_its_window_and_one_step() {
     assert_eq!((bounded(one), bounded(one - 1), bounded(u64::MAX)), (2048, 1984, 4096));
 }
 
-/// Rows of shifted sequences that leave the cache are leased first: under a limit that leaves nothing for them they stay where they
-/// are, and every request comes to its end.
+/// Rows of shifted sequences that leave the cache are leased first: under a limit that leaves
+/// nothing for them they stay where they are, and every request comes to its end.
 #[test]
 fn rows_that_leave_the_cache_are_in_the_account() {
     let file = file(Family::Llama);
@@ -442,8 +444,10 @@ fn rows_that_leave_the_cache_are_in_the_account() {
     };
     let ask = |limit, seeds: &[u32]| {
         let machine = machine(Some(limit));
-        let engine =
-            Loaded::new(&machine, &file, &options).expect("it loads").into_engine().expect("it runs");
+        let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
+        // Steps that are not sized by time fill the cache in the same order every time.
+        let config = EngineConfig { step_target: 0.0, ..loaded.engine_config() };
+        let engine = loaded.into_engine_with(config).expect("it runs");
         let before = machine.budget().held();
         let events: Vec<Events> =
             seeds.iter().map(|&seed| engine.submit(request(seed)).expect("accepted").1).collect();
@@ -463,7 +467,8 @@ fn rows_that_leave_the_cache_are_in_the_account() {
     assert_eq!(answers[0], alone[0], "the oldest is as if alone");
 }
 
-/// Ids of an answer, which must end well, and the most bytes that rows outside of the cache held meanwhile.
+/// Ids of an answer, which must end well, and the most bytes that rows outside of the cache held
+/// meanwhile.
 fn ids(events: &Events, machine: &Machine) -> (Vec<u32>, u64) {
     let (mut ids, mut swapped) = (Vec::new(), 0);
     loop {
