@@ -16,6 +16,9 @@ const LARGER_MODELS: &str = "larger_models::";
 /// The module of the tests that take many minutes, in each crate that has some.
 const NIGHTLY: &str = "nightly::";
 
+/// The module of the programs that measure speed and assert nothing.
+const MEASUREMENTS: &str = "speed::";
+
 /// Fetch the real models and the vectors that tests read, then run every test of the workspace.
 ///
 /// Runs unit, integration and documentation tests, optimised. Tests that read a real model, or a
@@ -72,7 +75,7 @@ fn cargo_args(args: &Args) -> Vec<String> {
     }
     if !args.no_models {
         words.push("--include-ignored".to_owned());
-        let skipped = [(LARGER_MODELS, args.all_models), (NIGHTLY, args.nightly)];
+        let skipped = [(LARGER_MODELS, args.all_models), (NIGHTLY, args.nightly), (MEASUREMENTS, false)];
         for (module, _) in skipped.into_iter().filter(|&(_, is_wanted)| !is_wanted) {
             words.extend(["--skip", module].map(str::to_owned));
         }
@@ -108,11 +111,12 @@ mod tests {
     fn tests_of_what_was_fetched_are_run() {
         assert_eq!(
             line(&[]),
-            "test --workspace -- --include-ignored --skip larger_models:: --skip nightly::"
+            "test --workspace -- --include-ignored --skip larger_models:: --skip nightly:: --skip speed::"
         );
         let words = line(&["--all-models"]);
-        assert_eq!(words, "test --workspace -- --include-ignored --skip nightly::");
-        assert_eq!(line(&["--all-models", "--nightly"]), "test --workspace -- --include-ignored");
+        assert_eq!(words, "test --workspace -- --include-ignored --skip nightly:: --skip speed::");
+        let words = line(&["--all-models", "--nightly"]);
+        assert_eq!(words, "test --workspace -- --include-ignored --skip speed::");
     }
 
     #[test]
@@ -121,6 +125,6 @@ mod tests {
         let words = ["--no-models", "-p", "a", "--", "name", "--", "--nocapture"];
         assert_eq!(line(&words), "test --package a name -- --nocapture");
         let words = ["--all-models", "--nightly", "--", "name", "--", "--nocapture"];
-        assert_eq!(line(&words), "test --workspace name -- --include-ignored --nocapture");
+        assert_eq!(line(&words), "test --workspace name -- --include-ignored --skip speed:: --nocapture");
     }
 }

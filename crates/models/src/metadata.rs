@@ -315,7 +315,7 @@ mod tests {
             ("a.b=u8:1", "one of the types int, float, bool and str"),
         ] {
             let error = text.parse::<MetadataOverride>().unwrap_err();
-            assert_eq!(error.to_string(), format!("a metadata override is {text:?}: {wanted} is needed"));
+            assert_eq!(error.to_string(), format!("{text:?} is no metadata override: {wanted} is needed"));
         }
     }
 }
