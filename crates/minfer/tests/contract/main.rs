@@ -198,7 +198,7 @@ fn every_family() {
         // fewer still.
         let (positions, portable) = match family {
             Family::Qwen2 | Family::LlamaOdd | Family::Gemma2 | Family::Gemma3 => (POSITIONS, 80),
-            Family::Exaone432b => (100, 20),
+            Family::Exaone432b => (100, 40),
             // Contexts of more than 64 positions have other rope factors: all variants are past them.
             Family::Phi3Long => (150, 70),
             _ => (150, 40),
@@ -302,13 +302,13 @@ impl<I: Iterator<Item = Isa>> RevSecond for I {
 #[test]
 #[ignore = "reads a real model: run by `cargo xtask test`"]
 fn smollm2() {
-    real("smollm2-135m-instruct-q4_1.gguf", 130);
+    real("smollm2-135m-instruct-q4_1.gguf", 70);
 }
 
 #[test]
 #[ignore = "reads a real model: run by `cargo xtask test`"]
 fn qwen_coder() {
-    real("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 65);
+    real("qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", 24);
 }
 
 /// 700 tokens pass its window of 512.
