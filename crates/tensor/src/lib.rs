@@ -5,8 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
-mod counted;
 mod dtype;
 
-pub use counted::{Counted, counted};
 pub use dtype::{DType, DTypeError};
