@@ -1,0 +1,109 @@
+//! Errors of the API: a kind, a message, and the field that is wrong.
+
+use axum::http::StatusCode;
+
+/// What kind of error it is. Each has one HTTP status and one name in OpenAI's envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request is wrong: 400 `invalid_request_error`.
+    InvalidRequest,
+    /// The prompt is longer than the context or the KV cache: 400 `exceed_context_size_error`.
+    ExceedsContext,
+    /// No API key, or an unknown one: 401 `authentication_error`.
+    Authentication,
+    /// No such route, model or file: 404 `not_found_error`.
+    NotFound,
+    /// The route has no such method: 405 `invalid_request_error`.
+    MethodNotAllowed,
+    /// The body is too large: 413 `request_too_large`.
+    TooLarge,
+    /// The body is not JSON by its content type: 415 `invalid_request_error`.
+    UnsupportedMediaType,
+    /// A fault of the server: 500 `server_error`.
+    Server,
+    /// Something that this model or server cannot do: 501 `not_supported_error`.
+    NotSupported,
+    /// The queue is full, or the server is loading, draining or stalled: 503 `unavailable_error`.
+    Unavailable,
+    /// The request's deadline has passed: 504 `timeout_error`.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// The HTTP status.
+    pub fn status(self) -> StatusCode {
+        match self {
+            ErrorKind::InvalidRequest | ErrorKind::ExceedsContext => StatusCode::BAD_REQUEST,
+            ErrorKind::Authentication => StatusCode::UNAUTHORIZED,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorKind::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ErrorKind::Server => StatusCode::INTERNAL_SERVER_ERROR,
+            ErrorKind::NotSupported => StatusCode::NOT_IMPLEMENTED,
+            ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorKind::Timeout => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// The `type` in OpenAI's envelope.
+    pub fn openai_type(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidRequest | ErrorKind::MethodNotAllowed | ErrorKind::UnsupportedMediaType => {
+                "invalid_request_error"
+            }
+            ErrorKind::ExceedsContext => "exceed_context_size_error",
+            ErrorKind::Authentication => "authentication_error",
+            ErrorKind::NotFound => "not_found_error",
+            ErrorKind::TooLarge => "request_too_large",
+            ErrorKind::Server => "server_error",
+            ErrorKind::NotSupported => "not_supported_error",
+            ErrorKind::Unavailable => "unavailable_error",
+            ErrorKind::Timeout => "timeout_error",
+        }
+    }
+}
+
+/// An error of the API, before it is written in the envelope of the API that was called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApiError {
+    /// What kind of error it is.
+    pub kind: ErrorKind,
+    /// What is wrong, for people.
+    pub message: String,
+    /// Path of the field that is wrong, such as `messages[1].content`.
+    pub param: Option<String>,
+    /// Numbers of a prompt that is too long.
+    pub context: Option<ContextNumbers>,
+    /// Seconds after which trying again makes sense.
+    pub retry_after: Option<u32>,
+}
+
+/// Numbers of a prompt that is too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContextNumbers {
+    /// Tokens of the prompt.
+    pub n_prompt_tokens: usize,
+    /// Tokens that a sequence may have.
+    pub n_ctx: usize,
+}
+
+impl ApiError {
+    /// An error without a field.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> ApiError {
+        ApiError { kind, message: message.into(), param: None, context: None, retry_after: None }
+    }
+
+    /// A field of the request that is wrong.
+    pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(param.into()), ..ApiError::new(ErrorKind::InvalidRequest, message) }
+    }
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ApiError {}
