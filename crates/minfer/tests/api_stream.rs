@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use common::{X, builder};
+use common::{ENDLESS, X, builder, long_builder};
 use futures_core::Stream;
 use minfer::{Chat, Chunk, ChunkStream, Error, ErrorKind, Model};
 
@@ -65,7 +65,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn long(model: &Model) -> Chat {
-    model.chat().user("hello").max_tokens(1900).ignore_eos(true).seed(2)
+    model.chat().user("hello").max_tokens(ENDLESS).ignore_eos(true).seed(2)
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn it_gives_the_blocking_answer_with_one_wake_for_each_wait() {
 
 #[test]
 fn the_waker_of_the_last_poll_is_woken() {
-    let model = builder().load().unwrap();
+    let model = long_builder().load().unwrap();
     let mut stream = long(&model).stream_async().unwrap();
     let ((old, old_waker), (new, new_waker)) = (counting(), counting());
     loop {
@@ -109,7 +109,7 @@ fn the_waker_of_the_last_poll_is_woken() {
 
 #[test]
 fn a_dropped_stream_frees_its_blocks() {
-    let model = builder().load().unwrap();
+    let model = long_builder().load().unwrap();
     let stream = long(&model).stream_async().unwrap();
     while model.stats().kv.blocks_live == 0 {
         thread::sleep(Duration::from_millis(1));

@@ -5,11 +5,13 @@
 #[path = "common/engine.rs"]
 mod common;
 
+use std::sync::{Arc, Mutex, mpsc};
+
 use common::{ANSWER, Bits, Way, ask, read, request, synthetic_file, tokens};
 use minfer::ModelFile;
 use minfer::cpu::Isa;
 use minfer::engine::event::Finished;
-use minfer::engine::{ContextShift, Events, Request};
+use minfer::engine::{ContextShift, Engine, Event, EventSink, Events, Request};
 use minfer::graph::KvLayout;
 use minfer_testkit::fetched;
 use minfer_testkit::synthetic::Family;
@@ -232,6 +234,48 @@ fn cut_behind_the_window(name: &str, file: &ModelFile, vocabulary: u32) {
     assert_eq!(long.len(), 1100 - (1190 - 520), "{name}");
 }
 
+/// The answers to two requests, which end in this order.
+fn in_order_of_ending(engine: &Engine, requests: [Request; 2], order: [usize; 2], name: &str) -> [Bits; 2] {
+    let endings = Arc::default();
+    let events = requests.each_ref().map(|_| mpsc::channel());
+    let (submitted, wait) = mpsc::channel::<()>();
+    let mut wait = Some(wait);
+    for (index, request) in requests.into_iter().enumerate() {
+        let endings = Arc::clone(&endings);
+        let sink = Noted { index, endings, events: events[index].0.clone(), wait: wait.take() };
+        engine.submit_to(request, sink).expect("accepted");
+    }
+    drop(submitted);
+    let answers = events.map(|(_, events)| common::bits(|| events.recv().expect("an event")).0);
+    assert_eq!(*endings.lock().unwrap(), order, "{name}: the first one runs as long as the second");
+    answers
+}
+
+/// Passes events on and notes when the last one came. With the first one it waits, and the engine
+/// with it, until the other request has been submitted.
+struct Noted {
+    index: usize,
+    endings: Arc<Mutex<Vec<usize>>>,
+    events: mpsc::Sender<Event>,
+    wait: Option<mpsc::Receiver<()>>,
+}
+
+impl EventSink for Noted {
+    fn send(&mut self, event: Event) -> bool {
+        if let Some(wait) = self.wait.take() {
+            let _ = wait.recv();
+        }
+        if event.is_terminal() {
+            self.endings.lock().unwrap().push(self.index);
+        }
+        self.events.send(event).is_ok()
+    }
+
+    fn is_closed(&self) -> bool {
+        false
+    }
+}
+
 /// A shifted conversation asks again beside a running request, in less room than all of its tokens
 /// would take.
 fn waits_for_nobody(name: &str, file: &ModelFile, vocabulary: u32) {
@@ -251,10 +295,9 @@ fn waits_for_nobody(name: &str, file: &ModelFile, vocabulary: u32) {
         let (first, _) = ask(&engine, turn(&said, 330));
         let asked = said.iter().copied().chain(first.iter().map(|&(id, _)| id)).chain([7, 8, 9]);
         let other = Request { max_tokens: Some(100), ..request(&tokens(vocabulary, 20, 1)) };
-        let other = engine.submit(other).expect("accepted").1;
-        let again = ask(&engine, turn(&asked.collect::<Vec<_>>(), ANSWER)).0;
-        assert_eq!(engine.stats().running, 1, "{name}: the other one still runs");
-        (first, again, read(&other).0)
+        let again = turn(&asked.collect::<Vec<_>>(), ANSWER);
+        let [other, again] = in_order_of_ending(&engine, [other, again], [1, 0], name);
+        (first, again, other)
     });
     assert_eq!(answers[0], answers[1], "{name}");
 }
@@ -271,10 +314,8 @@ fn idle_gives_way(name: &str, file: &ModelFile, vocabulary: u32) {
         let turn = |prompt: &[u32]| Request { session: Some(session), ..request(prompt) };
         let (first, _) = ask(&engine, turn(&said));
         let other = Request { max_tokens: Some(60), ..request(&tokens(vocabulary, 4, 1)) };
-        let other = engine.submit(other).expect("accepted").1;
-        let waiting = ask(&engine, request(&tokens(vocabulary, 20, 2))).0;
-        assert_eq!(engine.stats().running, 1, "{name}: the other one still runs");
-        let other = read(&other).0;
+        let waiting = request(&tokens(vocabulary, 20, 2));
+        let [other, waiting] = in_order_of_ending(&engine, [other, waiting], [1, 0], name);
         let asked = said.iter().copied().chain(first.iter().map(|&(id, _)| id)).chain([7, 8, 9]);
         (waiting, other, ask(&engine, turn(&asked.collect::<Vec<_>>())).0, first)
     });

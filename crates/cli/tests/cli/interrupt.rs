@@ -17,7 +17,7 @@ use crate::place::{Place, Run};
 const STRETCH: [&str; 6] = ["-c", "65536", "--rope-scaling", "linear", "--rope-scale", "128"];
 /// Far less than what the interrupted work takes, far more than an end at once takes on a busy
 /// machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(40);
 
 /// A program that ends with the test at the latest.
 struct Started(Option<Child>);
