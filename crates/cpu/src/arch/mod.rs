@@ -165,6 +165,8 @@ pub(crate) trait Simd: Copy {
     /// Whether 32 vectors of sixteen f32 fit into the registers, and not only eight. The size of
     /// register tiles follows from it.
     const WIDE: bool;
+    /// Whether [`dot4_steps`](Simd::dot4_steps) costs less than the dots of its steps one by one.
+    const JOINS_STEPS: bool = false;
     /// Whether lanes are computed one by one. Tiles then have one row: a larger one gains nothing,
     /// and each size is a copy of the kernel to compile.
     ///
@@ -269,6 +271,18 @@ pub(crate) trait Simd: Copy {
     /// For each lane: accumulator + sum over its four bytes of weight * activation. Weights are at
     /// most 127.
     fn dot4(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
+    /// [`dot4`](Simd::dot4) over `K` steps. Twice `K` products of a weight with 127 stay below 2^15.
+    #[inline(always)]
+    fn dot4_steps<const K: usize>(
+        self,
+        accumulator: Self::I32,
+        weights: &[Self::U8; K],
+        activations: &[[i8; 4]; K],
+    ) -> Self::I32 {
+        let steps = weights.iter().zip(activations);
+        steps.fold(accumulator, |sum, (weights, four)| self.dot4(sum, *weights, *four))
+    }
+
     /// As [`dot4`](Simd::dot4) for weights of the whole u8 range.
     fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32;
 

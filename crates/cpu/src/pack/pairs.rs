@@ -31,7 +31,11 @@ pub(super) fn put_pairs_of_run(pairs: &mut Pairs, lane: usize, bytes: &[u8; 64],
 #[inline(always)]
 pub(super) fn pairs<S: Simd>(simd: S, packed: &Pairs) -> [S::U8; STEPS] {
     let packed = [simd.load_bytes(&packed[0]), simd.load_bytes(&packed[1])];
-    std::array::from_fn(|i| simd.pairs_of_step(packed[i / 4], i % 4))
+    let mut weights = [packed[0]; STEPS];
+    for i in 0..STEPS {
+        weights[i] = simd.pairs_of_step(packed[i / 4], i % 4);
+    }
+    weights
 }
 
 /// Weights with two more bits above their low four.

@@ -66,9 +66,50 @@ impl Avx2 {
     /// leave 16 bits.
     #[inline(always)]
     fn dot4_half(self, accumulator: __m256i, weights: __m256i, activations: __m256i) -> __m256i {
+        unsafe { self.add_pairs_half(accumulator, _mm256_maddubs_epi16(weights, activations)) }
+    }
+
+    /// Adds both i16 of each lane.
+    #[inline(always)]
+    fn add_pairs_half(self, accumulator: __m256i, pairs: __m256i) -> __m256i {
+        unsafe { _mm256_add_epi32(accumulator, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))) }
+    }
+
+    /// a | ((p >> (2 * step)) & 3) << 4 for every byte.
+    #[inline(always)]
+    fn or_pairs_half(self, a: __m256i, pairs: __m256i, step: usize) -> __m256i {
         unsafe {
-            let pairs = _mm256_maddubs_epi16(weights, activations);
-            _mm256_add_epi32(accumulator, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            let moved = match step {
+                0 => _mm256_slli_epi16::<4>(pairs),
+                1 => _mm256_slli_epi16::<2>(pairs),
+                2 => pairs,
+                _ => _mm256_srli_epi16::<2>(pairs),
+            };
+            _mm256_or_si256(a, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)))
+        }
+    }
+
+    /// (p >> (2 * step)) & 3 for every byte.
+    #[inline(always)]
+    fn pairs_half(self, pairs: __m256i, step: usize) -> __m256i {
+        unsafe {
+            let moved = match step {
+                0 => pairs,
+                1 => _mm256_srli_epi16::<2>(pairs),
+                2 => _mm256_srli_epi16::<4>(pairs),
+                _ => _mm256_srli_epi16::<6>(pairs),
+            };
+            _mm256_and_si256(moved, _mm256_set1_epi8(3))
+        }
+    }
+
+    /// Bytes times the factor of their lane. No product carries out of its byte, so two bytes are
+    /// multiplied as one number.
+    #[inline(always)]
+    fn mul_lanes_half(self, a: __m256i, factors: __m128i) -> __m256i {
+        unsafe {
+            let factors = _mm256_cvtepu8_epi32(factors);
+            _mm256_mullo_epi16(a, _mm256_or_si256(factors, _mm256_slli_epi32::<16>(factors)))
         }
     }
 
@@ -110,6 +151,7 @@ impl Simd for Avx2 {
     type I32 = Pair<__m256i>;
     type U8 = Pair<__m256i>;
     const WIDE: bool = false;
+    const JOINS_STEPS: bool = true;
     const SCALAR: bool = false;
 
     #[inline(always)]
@@ -368,6 +410,26 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn dot4_steps<const K: usize>(
+        self,
+        accumulator: Self::I32,
+        weights: &[Self::U8; K],
+        activations: &[[i8; 4]; K],
+    ) -> Self::I32 {
+        // Sums of pairs stay in 16 bits over all steps: one widening for all of them.
+        let mut pairs = unsafe { [_mm256_setzero_si256(); 2] };
+        for step in 0..K {
+            let word = i32::from_le_bytes(activations[step].map(|value| value as u8));
+            unsafe {
+                let four = _mm256_set1_epi32(word);
+                pairs[0] = _mm256_add_epi16(pairs[0], _mm256_maddubs_epi16(weights[step].0, four));
+                pairs[1] = _mm256_add_epi16(pairs[1], _mm256_maddubs_epi16(weights[step].1, four));
+            }
+        }
+        Pair(self.add_pairs_half(accumulator.0, pairs[0]), self.add_pairs_half(accumulator.1, pairs[1]))
+    }
+
+    #[inline(always)]
     fn dot4_wide(self, accumulator: Self::I32, weights: Self::U8, activations: [i8; 4]) -> Self::I32 {
         let word = i32::from_le_bytes(activations.map(|value| value as u8));
         let activations = unsafe { _mm256_set1_epi32(word) };
@@ -387,42 +449,20 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn or_pairs_of_step(self, a: Self::U8, pairs: Self::U8, step: usize) -> Self::U8 {
-        let half = |a: __m256i, pairs: __m256i| unsafe {
-            let moved = match step {
-                0 => _mm256_slli_epi16::<4>(pairs),
-                1 => _mm256_slli_epi16::<2>(pairs),
-                2 => pairs,
-                _ => _mm256_srli_epi16::<2>(pairs),
-            };
-            _mm256_or_si256(a, _mm256_and_si256(moved, _mm256_set1_epi8(0x30)))
-        };
-        Pair(half(a.0, pairs.0), half(a.1, pairs.1))
+        Pair(self.or_pairs_half(a.0, pairs.0, step), self.or_pairs_half(a.1, pairs.1, step))
     }
 
     #[inline(always)]
     fn pairs_of_step(self, pairs: Self::U8, step: usize) -> Self::U8 {
-        let half = |pairs: __m256i| unsafe {
-            let moved = match step {
-                0 => pairs,
-                1 => _mm256_srli_epi16::<2>(pairs),
-                2 => _mm256_srli_epi16::<4>(pairs),
-                _ => _mm256_srli_epi16::<6>(pairs),
-            };
-            _mm256_and_si256(moved, _mm256_set1_epi8(3))
-        };
-        Pair(half(pairs.0), half(pairs.1))
+        Pair(self.pairs_half(pairs.0, step), self.pairs_half(pairs.1, step))
     }
 
     #[inline(always)]
     fn mul_lanes(self, a: Self::U8, factors: &[u8; LANES]) -> Self::U8 {
         unsafe {
-            // No product carries out of its byte, so two bytes are multiplied as one number.
             let factors = _mm_loadu_si128(factors.as_ptr().cast());
-            let half = |a: __m256i, factors: __m128i| {
-                let factors = _mm256_cvtepu8_epi32(factors);
-                _mm256_mullo_epi16(a, _mm256_or_si256(factors, _mm256_slli_epi32::<16>(factors)))
-            };
-            Pair(half(a.0, factors), half(a.1, _mm_srli_si128::<8>(factors)))
+            let high = _mm_srli_si128::<8>(factors);
+            Pair(self.mul_lanes_half(a.0, factors), self.mul_lanes_half(a.1, high))
         }
     }
 

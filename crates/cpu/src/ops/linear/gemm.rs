@@ -127,8 +127,9 @@ impl<F: Ruled> arch::Kernel for Kernel<'_, F> {
         while token < self.job.tokens.end {
             // Blocks end where groups do, so that only the first and the last tile are cut.
             let end = self.job.tokens.end.min((token + block) / GROUP * GROUP);
-            for panel in panels.clone().step_by(PANELS) {
-                let panels = panel..panels.end.min(panel + PANELS);
+            let together = if S::JOINS_STEPS && F::Rule::JOINED > 1 { 1 } else { PANELS };
+            for panel in panels.clone().step_by(together) {
+                let panels = panel..panels.end.min(panel + together);
                 self.panels(simd, x, panels, token..end, &mut runs, &mut sums[..end - token]);
             }
             token = end;

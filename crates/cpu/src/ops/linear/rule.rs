@@ -28,10 +28,20 @@ pub(super) trait Rule: 'static {
     /// activations; those of four always do.
     const SIX_TOKENS: bool;
 
+    /// Steps whose dots, added up, fit in 16 bits: 4 for weights up to 31, 2 up to 63, else 1.
+    const JOINED: usize;
+
     /// Sums of no columns. `first` and `second` are what [`Ruled::ACTIVATIONS`] names.
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> Self::Dots<S>;
     /// Four more columns of half 0 or 1 of the run.
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut Self::Dots<S>, weights: S::U8, x: [i8; 4]);
+    /// `K` steps at once; `K` is at most [`JOINED`](Self::JOINED).
+    fn steps<S: Simd, const HALF: usize, const K: usize>(
+        simd: S,
+        dots: &mut Self::Dots<S>,
+        weights: &[S::U8; K],
+        x: &[[i8; 4]; K],
+    );
     /// The accumulator with the run added; `scale`, `first` and `second` are the token's.
     fn finish<S: Simd>(
         simd: S,
@@ -62,28 +72,43 @@ macro_rules! ruled {
 }
 
 ruled! {
-    Q4_0: Offset<false>, Offset8, Offset8;
+    Q4_0: Offset<4>, Offset8, Offset8;
     Q4_1: Minimum, ScaledSum, ScaledSum;
-    Q5_0: Offset<false>, Offset16, Offset16;
+    Q5_0: Offset<4>, Offset16, Offset16;
     Q5_1: Minimum, ScaledSum, ScaledSum;
-    Q8_0: Offset<true>, Offset128, Offset128;
+    Q8_0: Offset<1>, Offset128, Offset128;
     Q2_K: HalfMinimums, ScaledLowSum, ScaledHighSum;
     Q3_K: Halves<1>, LowHalf32, WholeHighHalf32;
     Q4_K: Minimum, ScaledSum, ScaledSum;
     Q5_K: Minimum, ScaledSum, ScaledSum;
     Q6_K: Halves<1>, LowHalf32, WholeHighHalf32;
-    Q8_K: Offset<true>, Offset128, Offset128;
-    TQ2_0: Offset<false>, Offset16, Offset16;
+    Q8_K: Offset<1>, Offset128, Offset128;
+    TQ2_0: Offset<2>, Offset16, Offset16;
     IQ4_NL: Halves<4>, LowHalf32, WholeHighHalf32;
     IQ4_XS: Halves<4>, LowHalf32, WholeHighHalf32;
 }
 
-/// Weights were moved up to be unsigned; `WIDE` ones use all eight bits.
-pub(super) struct Offset<const WIDE: bool>;
+macro_rules! steps_of_one_sum {
+    () => {
+        #[inline(always)]
+        fn steps<S: Simd, const HALF: usize, const K: usize>(
+            simd: S,
+            dots: &mut S::I32,
+            weights: &[S::U8; K],
+            x: &[[i8; 4]; K],
+        ) {
+            *dots = simd.dot4_steps(*dots, weights, x);
+        }
+    };
+}
 
-impl<const WIDE: bool> Rule for Offset<WIDE> {
+/// Weights were moved up to be unsigned; where no two steps can be joined they use all eight bits.
+pub(super) struct Offset<const JOINED: usize>;
+
+impl<const JOINED: usize> Rule for Offset<JOINED> {
     type Dots<S: Simd> = S::I32;
     const SIX_TOKENS: bool = true;
+    const JOINED: usize = JOINED;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, _second: u32) -> S::I32 {
@@ -92,8 +117,10 @@ impl<const WIDE: bool> Rule for Offset<WIDE> {
 
     #[inline(always)]
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
-        *dots = if WIDE { simd.dot4_wide(*dots, weights, x) } else { simd.dot4(*dots, weights, x) };
+        *dots = if JOINED == 1 { simd.dot4_wide(*dots, weights, x) } else { simd.dot4(*dots, weights, x) };
     }
+
+    steps_of_one_sum!();
 
     #[inline(always)]
     fn finish<S: Simd>(
@@ -115,6 +142,7 @@ pub(super) struct Minimum;
 impl Rule for Minimum {
     type Dots<S: Simd> = S::I32;
     const SIX_TOKENS: bool = true;
+    const JOINED: usize = 4;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
@@ -125,6 +153,8 @@ impl Rule for Minimum {
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
         *dots = simd.dot4(*dots, weights, x);
     }
+
+    steps_of_one_sum!();
 
     #[inline(always)]
     fn finish<S: Simd>(
@@ -147,6 +177,7 @@ pub(super) struct HalfMinimums;
 impl Rule for HalfMinimums {
     type Dots<S: Simd> = S::I32;
     const SIX_TOKENS: bool = true;
+    const JOINED: usize = 2;
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, _first: u32, _second: u32) -> S::I32 {
@@ -157,6 +188,8 @@ impl Rule for HalfMinimums {
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut S::I32, weights: S::U8, x: [i8; 4]) {
         *dots = simd.dot4(*dots, weights, x);
     }
+
+    steps_of_one_sum!();
 
     #[inline(always)]
     fn finish<S: Simd>(
@@ -180,6 +213,7 @@ pub(super) struct Halves<const UP: i32>;
 impl<const UP: i32> Rule for Halves<UP> {
     type Dots<S: Simd> = [S::I32; 2];
     const SIX_TOKENS: bool = false;
+    const JOINED: usize = if UP > 1 { 1 } else { 2 };
 
     #[inline(always)]
     fn start<S: Simd>(simd: S, first: u32, second: u32) -> [S::I32; 2] {
@@ -192,6 +226,16 @@ impl<const UP: i32> Rule for Halves<UP> {
     fn step<S: Simd, const HALF: usize>(simd: S, dots: &mut [S::I32; 2], weights: S::U8, x: [i8; 4]) {
         dots[HALF] =
             if UP > 1 { simd.dot4_wide(dots[HALF], weights, x) } else { simd.dot4(dots[HALF], weights, x) };
+    }
+
+    #[inline(always)]
+    fn steps<S: Simd, const HALF: usize, const K: usize>(
+        simd: S,
+        dots: &mut [S::I32; 2],
+        weights: &[S::U8; K],
+        x: &[[i8; 4]; K],
+    ) {
+        dots[HALF] = simd.dot4_steps(dots[HALF], weights, x);
     }
 
     /// The second half's integers start at the bits of [`WHOLE`], so that its conversion to f32 and

@@ -136,6 +136,15 @@ impl<const N: usize> RunOfTokens<'_, N> {
         weights: &(impl Weights<S> + ?Sized),
         dots: &mut [[R::Dots<S>; P]; N],
     ) {
+        if S::JOINS_STEPS && R::JOINED > 1 {
+            for first in (HALF * STEPS / 2..(HALF + 1) * STEPS / 2).step_by(R::JOINED) {
+                match R::JOINED {
+                    4 => self.joined::<S, R, P, HALF, 4>(simd, weights, first, dots),
+                    _ => self.joined::<S, R, P, HALF, 2>(simd, weights, first, dots),
+                }
+            }
+            return;
+        }
         // Step by step over all sums: each waits for its own last dot only, so the more sums, the
         // better the latency is hidden.
         for i in HALF * STEPS / 2..(HALF + 1) * STEPS / 2 {
@@ -148,6 +157,30 @@ impl<const N: usize> RunOfTokens<'_, N> {
                 for p in 0..P {
                     R::step::<S, HALF>(simd, &mut dots[t][p], step[p], x);
                 }
+            }
+        }
+    }
+
+    /// `K` steps from `first` on. The weights of a panel's steps stay in registers for all tokens.
+    #[inline(always)]
+    fn joined<S: Simd, R: Rule, const P: usize, const HALF: usize, const K: usize>(
+        &self,
+        simd: S,
+        weights: &(impl Weights<S> + ?Sized),
+        first: usize,
+        dots: &mut [[R::Dots<S>; P]; N],
+    ) {
+        for p in 0..P {
+            let mut steps = [weights.step(simd, p, first); K];
+            for step in 1..K {
+                steps[step] = weights.step(simd, p, first + step);
+            }
+            for t in 0..N {
+                let mut x = [[0; 4]; K];
+                for step in 0..K {
+                    x[step] = self.quants[t][first + step].to_le_bytes().map(|byte| byte as i8);
+                }
+                R::steps::<S, HALF, K>(simd, &mut dots[t][p], &steps, &x);
             }
         }
     }
