@@ -66,6 +66,7 @@ mod math;
 mod memory;
 mod ops;
 mod pack;
+pub mod profile;
 mod quantise;
 pub mod roofline;
 #[allow(unsafe_code, reason = "memory shared between workers under one stated promise")]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use minfer_cpu::profile::Profiler;
 use minfer_cpu::{CpuBackend, Isa, Pool};
 use minfer_graph::Backend;
 
@@ -27,6 +28,7 @@ pub struct Machine {
     /// Threads that sizes are computed for, where they are not those of the pool.
     sized_for: Option<usize>,
     budget: Arc<MemoryBudget>,
+    profiler: Option<Arc<Profiler>>,
 }
 
 impl Machine {
@@ -39,12 +41,18 @@ impl Machine {
         let threads = options.threads.unwrap_or_else(physical_cores);
         let pool = Pool::new(threads).map_err(|cause| LoadError::Threads { threads, cause })?;
         let budget = MemoryBudget::new(options.memory_limit);
-        Ok(Machine { isa, pool: Arc::new(pool), sized_for: None, budget })
+        Ok(Machine { isa, pool: Arc::new(pool), sized_for: None, budget, profiler: None })
     }
 
     /// The same machine as sizes would be with a pool of `threads`; nothing can be loaded on it.
     pub(crate) fn sized_for(&self, threads: usize) -> Machine {
         Machine { sized_for: Some(threads), ..self.clone() }
+    }
+
+    /// The same machine, where models that are loaded from now on measure their steps.
+    pub fn profiled(self) -> (Machine, Arc<Profiler>) {
+        let profiler = Arc::new(Profiler::new(self.threads()));
+        (Machine { profiler: Some(Arc::clone(&profiler)), ..self }, profiler)
     }
 
     /// The instruction set that kernels use.
@@ -69,7 +77,10 @@ impl Machine {
 
     /// A CPU backend with this machine's pool and instruction set.
     pub fn backend(&self) -> Arc<dyn Backend> {
-        let backend = CpuBackend::new(self.isa, Arc::clone(&self.pool));
+        let mut backend = CpuBackend::new(self.isa, Arc::clone(&self.pool));
+        if let Some(profiler) = &self.profiler {
+            backend = backend.profiled(Arc::clone(profiler));
+        }
         Arc::new(backend.sized_for(self.sized_for.unwrap_or(self.threads())))
     }
 }

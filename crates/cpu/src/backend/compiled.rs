@@ -14,6 +14,7 @@ use super::scratch::Scratch;
 use super::step::Run;
 use super::weights::CpuWeights;
 use crate::arena::CpuArena;
+use crate::profile::{Lap, Laps, Profiler};
 use crate::threads::{ChunkCounter, DefaultFloatMode, SharedSlice, Worker};
 use crate::{Isa, Pool};
 
@@ -29,6 +30,7 @@ pub(super) struct CompiledGraph {
     /// The largest extents.
     planned: Extents,
     check: BatchCheck,
+    profiler: Option<Arc<Profiler>>,
 }
 
 impl CompiledGraph {
@@ -60,6 +62,7 @@ impl CompiledGraph {
         plan: &Plan,
         weights: &CpuWeights,
         kv: &KvSpec,
+        profiler: Option<Arc<Profiler>>,
     ) -> Result<CompiledGraph, BackendError> {
         let lowered = lower(model_graph, graph, plan, kv)?;
         weights.check(model_graph)?;
@@ -71,8 +74,46 @@ impl CompiledGraph {
             // A body reads no output rows, so a batch may have more than the head takes at once.
             planned.rows = u32::MAX;
         }
-        Ok(CompiledGraph { isa, pool, weights, lowered, workspace, scratch, counters, planned, check })
+        Ok(CompiledGraph {
+            isa,
+            pool,
+            weights,
+            lowered,
+            workspace,
+            scratch,
+            counters,
+            planned,
+            check,
+            profiler,
+        })
     }
+}
+
+/// Runs the steps as [`submit`](Compiled::submit) does, with a clock beside each.
+fn run_profiled(
+    pool: &Pool,
+    lowered: &Lowered,
+    counters: &[ChunkCounter],
+    run: &Run<'_>,
+    profiler: &Profiler,
+) {
+    let kinds: Vec<String> = lowered.steps.iter().map(|step| step.kind(run)).collect();
+    pool.run(&|worker: Worker, barrier| {
+        let mut laps = Vec::with_capacity(kinds.len());
+        let mut clock = Laps::start();
+        for (index, step) in lowered.steps.iter().enumerate() {
+            if step.is_idle(run) {
+                continue;
+            }
+            if lowered.barriers[index] {
+                barrier.wait();
+            }
+            let waiting = clock.lap();
+            step.run(run, worker, &counters[index]);
+            laps.push((kinds[index].as_str(), Lap { busy: clock.lap(), waiting }));
+        }
+        profiler.add(worker.index, laps.into_iter());
+    });
 }
 
 impl Compiled for CompiledGraph {
@@ -115,6 +156,10 @@ impl Compiled for CompiledGraph {
         };
         let steps = &self.lowered.steps;
         let counters = &self.counters;
+        if let Some(profiler) = &self.profiler {
+            run_profiled(&self.pool, &self.lowered, &self.counters, &run, profiler);
+            return Ok(());
+        }
         self.pool.run(&|worker: Worker, barrier| {
             for ((step, &fenced), counter) in steps.iter().zip(&self.lowered.barriers).zip(counters) {
                 if step.is_idle(&run) {

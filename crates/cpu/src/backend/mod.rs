@@ -42,6 +42,7 @@ use minfer_graph::{
 };
 
 use crate::arena::{CpuArena, granule_bytes};
+use crate::profile::Profiler;
 use crate::threads::ChunkCounter;
 use crate::{Isa, Pool};
 use buffer::HostBuffer;
@@ -59,6 +60,7 @@ pub struct CpuBackend {
     pool: Arc<Pool>,
     /// Threads that [`Backend::workspace_bytes`] is for.
     sized_for: usize,
+    profiler: Option<Arc<Profiler>>,
 }
 
 impl CpuBackend {
@@ -69,13 +71,18 @@ impl CpuBackend {
     pub fn new(isa: Isa, pool: Arc<Pool>) -> CpuBackend {
         assert!(isa.is_available(), "this processor has no {isa}");
         let sized_for = pool.threads();
-        CpuBackend { isa, pool, sized_for }
+        CpuBackend { isa, pool, sized_for, profiler: None }
     }
 
     /// The same backend, whose sizes are those of a pool of `threads`. For estimates: what it
     /// compiles has the sizes of its own pool.
     pub fn sized_for(self, threads: usize) -> CpuBackend {
         CpuBackend { sized_for: threads, ..self }
+    }
+
+    /// The same backend, which measures what it runs.
+    pub fn profiled(self, profiler: Arc<Profiler>) -> CpuBackend {
+        CpuBackend { profiler: Some(profiler), ..self }
     }
 }
 
@@ -142,8 +149,8 @@ impl Backend for CpuBackend {
     ) -> Result<Box<dyn Compiled>, BackendError> {
         let weights: &CpuWeights =
             weights.as_any().downcast_ref().expect("weights of another backend were given to the CPU");
-        let compiled =
-            CompiledGraph::new(self.isa, Arc::clone(&self.pool), model_graph, graph, plan, weights, kv)?;
+        let (pool, profiler) = (Arc::clone(&self.pool), self.profiler.clone());
+        let compiled = CompiledGraph::new(self.isa, pool, model_graph, graph, plan, weights, kv, profiler)?;
         Ok(Box::new(compiled))
     }
 

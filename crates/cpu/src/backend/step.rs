@@ -167,6 +167,31 @@ impl Step {
         }
     }
 
+    /// The operation, and of products the shape, for a profile.
+    pub(super) fn kind(&self, run: &Run<'_>) -> String {
+        let name = match self {
+            Step::Embed { .. } => "embed",
+            Step::Angles { .. } => "angles",
+            Step::Quantise { .. } => "quantise",
+            Step::Linear { parts, .. } => return run.kind_of_linear(parts),
+            Step::Norm { .. } => "norm",
+            Step::AddNorm { .. } => "add + norm",
+            Step::Rope { .. } => "rope",
+            Step::KvStore { .. } => "store",
+            Step::RopeStore { .. } => "rope + store",
+            Step::AttentionTiles(_) => "attention",
+            Step::AttentionFold(_) => "attention fold",
+            Step::Activate { .. } => "activate",
+            Step::GatedActivate { .. } => "gated activate",
+            Step::Add { .. } => "add",
+            Step::Mul { .. } => "multiply",
+            Step::Scale { .. } => "scale",
+            Step::SoftCap { .. } => "soft cap",
+            Step::GatherRows { .. } => "gather rows",
+        };
+        name.to_owned()
+    }
+
     /// Does this worker's share. `counter` is this step's own and starts at zero.
     pub(super) fn run(&self, run: &Run<'_>, worker: Worker, counter: &ChunkCounter) {
         let rows = |operand: &Operand| run.memory.rows(operand);
@@ -295,6 +320,17 @@ impl<'a> Run<'a> {
                 linear(self.isa, matrices[matrix], panels, input, tokens, bias, output, part.column);
             }
         }
+    }
+
+    /// Type, rows and columns of the matrices of a linear step.
+    fn kind_of_linear(&self, parts: &[PartStep]) -> String {
+        let matrices = parts.iter().map(|part| self.weights.matrix(part.weight));
+        let rows: usize = matrices.clone().map(PackedMatrix::rows).sum();
+        let types: std::collections::BTreeSet<&str> =
+            matrices.clone().map(|matrix| matrix.dtype().name()).collect();
+        let types = types.into_iter().collect::<Vec<_>>().join("+");
+        let columns = matrices.map(PackedMatrix::columns).max().unwrap_or_default();
+        format!("linear {types} {rows} x {columns}")
     }
 
     fn norm<'s>(&'s self, spec: &'s NormSpec) -> Norm<'s> {
