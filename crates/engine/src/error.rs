@@ -61,6 +61,37 @@ pub enum EngineError {
     Stopped,
 }
 
+/// Whose fault an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The request cannot be carried out as it stands.
+    Request,
+    /// There is no room now; the same request may succeed later.
+    Unavailable,
+    /// The model, the machine or the program failed.
+    Failure,
+}
+
+impl EngineError {
+    /// Whose fault it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            EngineError::ExceedsContext { .. }
+            | EngineError::NothingToForget { .. }
+            | EngineError::NoSession
+            | EngineError::OtherSalt
+            | EngineError::Sample(SampleError::AllMasked, _) => ErrorClass::Request,
+            EngineError::Kv(_) => ErrorClass::Unavailable,
+            EngineError::ModelExecutor(_)
+            | EngineError::Panicked(_)
+            | EngineError::Backend(_)
+            | EngineError::Sample(..)
+            | EngineError::Stalled { .. }
+            | EngineError::Stopped => ErrorClass::Failure,
+        }
+    }
+}
+
 /// Why a request was not accepted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -32,7 +32,7 @@ mod worker;
 
 pub use config::EngineConfig;
 pub use engine::{Engine, RequestId};
-pub use error::{ConfigError, EngineError, SubmitError};
+pub use error::{ConfigError, EngineError, ErrorClass, SubmitError};
 pub use event::Event;
 pub use host::{HostLease, HostMemory};
 pub use model_executor::{ModelExecutor, ModelExecutorError, ModelExecutorStats};

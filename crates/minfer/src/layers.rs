@@ -9,9 +9,10 @@ pub mod cpu {
 /// Requests, events, sampling, and runs that are fed by hand.
 pub mod engine {
     pub use minfer_engine::{
-        ConfigError, ContextShift, Engine, EngineConfig, EngineError, EngineStats, Event, EventSink, Events,
-        ModelExecutor, Param, ParamError, PromptLogprobs, Request, RequestError, RequestId, Row, RunError,
-        Runner, RunnerOptions, RunnerStats, SamplingParams, SessionId, SessionInfo, Stage, SubmitError, Want,
+        ConfigError, ContextShift, Engine, EngineConfig, EngineError, EngineStats, ErrorClass, Event,
+        EventSink, Events, ModelExecutor, Param, ParamError, PromptLogprobs, Request, RequestError,
+        RequestId, Row, RunError, Runner, RunnerOptions, RunnerStats, SamplingParams, SessionId, SessionInfo,
+        Stage, SubmitError, Want,
     };
 
     /// What a client hears about its request.

@@ -1,6 +1,11 @@
 //! Errors of the API: a kind, a message, and the field that is wrong.
 
 use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use minfer::engine::{EngineError, ErrorClass, ParamError, RequestError, SubmitError};
+use minfer::text::TemplateError;
+use serde_json::{Value as Json, json};
 
 /// What kind of error it is. Each has one HTTP status and one name in OpenAI's envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -107,3 +112,99 @@ impl std::fmt::Display for ApiError {
 }
 
 impl std::error::Error for ApiError {}
+
+impl ApiError {
+    /// The model or the server cannot do this.
+    pub fn not_supported(param: impl Into<String>, message: impl Into<String>) -> ApiError {
+        ApiError { param: Some(param.into()), ..ApiError::new(ErrorKind::NotSupported, message) }
+    }
+
+    /// As OpenAI's API writes errors.
+    pub fn to_openai_json(&self) -> Json {
+        let mut error = json!({
+            "code": self.kind.status().as_u16(),
+            "message": self.message,
+            "type": self.kind.openai_type(),
+            "param": self.param,
+        });
+        if let Some(ContextNumbers { n_prompt_tokens, n_ctx }) = self.context {
+            error["n_prompt_tokens"] = n_prompt_tokens.into();
+            error["n_ctx"] = n_ctx.into();
+        }
+        json!({ "error": error })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.kind.status(), axum::Json(self.to_openai_json())).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> ApiError {
+        let message = error.to_string();
+        match error {
+            SubmitError::ExceedsContext { n_prompt_tokens, n_ctx } => {
+                let context = Some(ContextNumbers { n_prompt_tokens, n_ctx });
+                ApiError { context, ..ApiError::new(ErrorKind::ExceedsContext, message) }
+            }
+            SubmitError::ExceedsKv { n_prompt_tokens, kv_tokens } => {
+                let context = Some(ContextNumbers { n_prompt_tokens, n_ctx: kv_tokens });
+                ApiError { context, ..ApiError::new(ErrorKind::ExceedsContext, message) }
+            }
+            SubmitError::QueueFull { .. } => {
+                ApiError { retry_after: Some(1), ..ApiError::new(ErrorKind::Unavailable, message) }
+            }
+            SubmitError::Stopped => ApiError::new(ErrorKind::Unavailable, message),
+            SubmitError::Invalid(error) => {
+                let param = match &error {
+                    RequestError::Sampling(ParamError::OutOfRange { param, .. }) => Some(param.to_string()),
+                    _ => None,
+                };
+                ApiError { param, ..ApiError::new(ErrorKind::InvalidRequest, message) }
+            }
+            // A refusal that this server does not know yet.
+            _ => ApiError::new(ErrorKind::InvalidRequest, message),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> ApiError {
+        let kind = match error.class() {
+            ErrorClass::Request => ErrorKind::InvalidRequest,
+            ErrorClass::Unavailable => ErrorKind::Unavailable,
+            ErrorClass::Failure => ErrorKind::Server,
+        };
+        ApiError::new(kind, error.to_string())
+    }
+}
+
+impl From<minfer::Error> for ApiError {
+    /// Errors of templates and of encoding; those of generations come as [`EngineError`].
+    fn from(error: minfer::Error) -> ApiError {
+        let kind = match error.kind() {
+            minfer::ErrorKind::Template | minfer::ErrorKind::InvalidParameter => ErrorKind::InvalidRequest,
+            _ => ErrorKind::Server,
+        };
+        ApiError::new(kind, error.to_string())
+    }
+}
+
+impl From<TemplateError> for ApiError {
+    fn from(error: TemplateError) -> ApiError {
+        let message = error.to_string();
+        match error {
+            TemplateError::InvalidMessage { index, .. } => {
+                ApiError::invalid(format!("messages[{index}]"), message)
+            }
+            TemplateError::NoThread(_) => ApiError::new(ErrorKind::Server, message),
+            _ => ApiError::new(ErrorKind::InvalidRequest, message),
+        }
+    }
+}

@@ -55,6 +55,14 @@ impl Model {
         ModelBuilder::new(model.into())
     }
 
+    /// The handle of a model that was loaded on `machine` from the file at `path`.
+    ///
+    /// # Errors
+    /// The engine's thread could not be started.
+    pub fn from_loaded(loaded: Loaded, machine: Machine, path: impl Into<PathBuf>) -> Result<Model, Error> {
+        Model::start(loaded, machine, path.into())
+    }
+
     pub(super) fn start(mut loaded: Loaded, machine: Machine, path: PathBuf) -> Result<Model, Error> {
         let (template, template_fault) = (loaded.template.take(), loaded.template_fault.take());
         let (tokenizer, n_ctx) = (Arc::clone(&loaded.tokenizer), loaded.n_ctx);
@@ -140,16 +148,30 @@ impl Model {
         messages: &[Message],
         variables: &Map<String, Value>,
     ) -> Result<Vec<u32>, Error> {
-        let template = self.0.template.as_ref();
-        let template = template.ok_or_else(|| Error::no_template(self.0.template_fault.clone()))?;
-        let input = RenderInput {
+        self.encode_rendering(&RenderInput {
             messages: messages.to_vec(),
             add_generation_prompt: true,
             variables: variables.clone(),
             ..RenderInput::default()
-        };
-        let ids = encode_chat(&self.0.tokenizer, template, &input)?;
+        })
+    }
+
+    /// The prompt that the chat template makes of messages, tools and variables, as token ids.
+    ///
+    /// # Errors
+    /// There is no chat template, it refuses the messages, or their text cannot be encoded.
+    pub fn encode_rendering(&self, input: &RenderInput) -> Result<Vec<u32>, Error> {
+        let ids = encode_chat(&self.0.tokenizer, self.usable_template()?, input)?;
         if ids.is_empty() { Err(Error::empty_prompt()) } else { Ok(ids) }
+    }
+
+    /// The chat template.
+    ///
+    /// # Errors
+    /// There is none, or the file's cannot be used.
+    pub fn usable_template(&self) -> Result<&ChatTemplate, Error> {
+        let template = self.0.template.as_ref();
+        template.ok_or_else(|| Error::no_template(self.0.template_fault.clone()))
     }
 
     pub(super) fn submit(&self, request: Request) -> Result<Chunks, Error> {

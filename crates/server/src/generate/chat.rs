@@ -1,9 +1,17 @@
 //! A chat request of any API.
 
-use minfer::Message;
+use std::sync::Arc;
+
+use minfer::text::{DecodeOptions, RenderInput};
+use minfer::{Message, Model};
 use serde_json::{Map, Value as Json};
 
 use super::options::{Options, OutputFormat};
+use super::run::{Generation, Terms, TextOf};
+use super::split::Splitter;
+use crate::auth::Salt;
+use crate::error::{ApiError, ErrorKind};
+use crate::state::App;
 
 /// Messages to answer, perhaps by calling tools.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -68,4 +76,121 @@ pub enum ToolChoice {
     Required,
     /// It must call this one.
     Named(String),
+}
+
+/// Renders a request's prompt and starts its answers.
+///
+/// # Errors
+/// The template refuses the messages, the model cannot do what is asked, or there is no place.
+pub(crate) async fn start(
+    app: &Arc<App>,
+    model: &Model,
+    request: ChatRequest,
+    salt: Salt,
+) -> Result<Generation, ApiError> {
+    unsupported(&request)?;
+    let handle = model.clone();
+    // Long conversations take a while to render and to encode: not on the threads of the HTTP
+    // runtime.
+    let prompt = run_blocking(move || {
+        let input = render_input(&handle, &request)?;
+        let prompt = handle.encode_rendering(&input)?;
+        let in_reasoning = request.split_reasoning && ends_in_reasoning(&handle, &prompt);
+        Ok::<_, ApiError>((request, prompt, in_reasoning))
+    });
+    let (request, prompt, in_reasoning) = prompt.await??;
+    let names: Vec<String> = match request.tool_choice {
+        ToolChoice::None => Vec::new(),
+        _ => request.tools.iter().map(|tool| tool.name.clone()).collect(),
+    };
+    let text = || match !request.split_reasoning && names.is_empty() {
+        true => TextOf::Plain,
+        false => TextOf::Split(Splitter::new(
+            request.split_reasoning,
+            in_reasoning,
+            names.clone(),
+            request.parallel_tool_calls,
+        )),
+    };
+    let terms = Terms { options: &request.options, salt: salt.0, prompt_logprobs: None };
+    Generation::start(app, model, vec![prompt], &terms, text)
+}
+
+/// The prompt's text, as the chat template makes it.
+pub(crate) async fn rendered(model: &Model, request: ChatRequest) -> Result<String, ApiError> {
+    let model = model.clone();
+    run_blocking(move || {
+        let input = render_input(&model, &request)?;
+        Ok(model.usable_template()?.render(&input)?)
+    })
+    .await?
+}
+
+/// Tokens of the prompt.
+pub(crate) async fn count(model: &Model, request: ChatRequest) -> Result<usize, ApiError> {
+    let model = model.clone();
+    run_blocking(move || Ok(model.encode_rendering(&render_input(&model, &request)?)?.len())).await?
+}
+
+/// Runs work that may take long on a thread of its own.
+pub(crate) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed = |error| ApiError::new(ErrorKind::Server, format!("rendering the prompt failed: {error}"));
+    tokio::task::spawn_blocking(work).await.map_err(failed)
+}
+
+fn unsupported(request: &ChatRequest) -> Result<(), ApiError> {
+    if request.format != OutputFormat::Text {
+        let message = "answers of a given form (JSON, schemas, grammars) are not supported yet";
+        return Err(ApiError::not_supported("response_format", message));
+    }
+    match request.tool_choice {
+        ToolChoice::Required | ToolChoice::Named(_) => {
+            let message = "a tool call cannot be forced yet: `tool_choice` must be auto or none";
+            Err(ApiError::not_supported("tool_choice", message))
+        }
+        ToolChoice::Auto | ToolChoice::None => Ok(()),
+    }
+}
+
+fn render_input(model: &Model, request: &ChatRequest) -> Result<RenderInput, ApiError> {
+    let tools: Vec<Json> = match request.tool_choice {
+        ToolChoice::None => Vec::new(),
+        _ => request.tools.iter().map(Tool::to_json).collect(),
+    };
+    let mut messages = request.messages.clone();
+    let knows_tools = model.usable_template()?.source().contains("tools");
+    if !tools.is_empty() && !knows_tools {
+        describe_tools(&mut messages, &tools);
+    }
+    Ok(RenderInput {
+        messages,
+        add_generation_prompt: request.add_generation_prompt,
+        continue_final_message: request.continue_final_message,
+        tools,
+        variables: request.template_variables.clone(),
+        now: None,
+    })
+}
+
+/// Tells a model whose template does not know tools how to call them.
+fn describe_tools(messages: &mut Vec<Message>, tools: &[Json]) {
+    let list: Vec<String> = tools.iter().map(Json::to_string).collect();
+    let text = format!(
+        "You can call these functions:\n{}\nTo call one, answer only with \
+         <tool_call>{{\"name\": NAME, \"arguments\": OBJECT}}</tool_call>",
+        list.join("\n")
+    );
+    match messages.first_mut().filter(|first| first.role == "system") {
+        Some(Message { content: Json::String(content), .. }) => *content = format!("{content}\n\n{text}"),
+        _ => messages.insert(0, Message::new("system", text)),
+    }
+}
+
+/// Whether the prompt ends inside of reasoning that its template has opened.
+fn ends_in_reasoning(model: &Model, prompt: &[u32]) -> bool {
+    let last = &prompt[prompt.len().saturating_sub(8)..];
+    let text = model.tokenizer().decode(last, DecodeOptions { show_special: true });
+    text.trim_end().ends_with("<think>")
 }

@@ -1,7 +1,5 @@
 //! Options of a generation that all APIs share.
 
-use std::time::Duration;
-
 use minfer::SamplingParams;
 use serde_json::Value as Json;
 
@@ -26,10 +24,6 @@ pub struct Options {
     pub logprobs: Option<u32>,
     /// Whether cached KV rows of earlier requests may be used.
     pub cache_prompt: bool,
-    /// Requests of a higher priority start first.
-    pub priority: i32,
-    /// The request fails after this time.
-    pub timeout: Option<Duration>,
 }
 
 impl Default for Options {
@@ -44,8 +38,6 @@ impl Default for Options {
             n: 1,
             logprobs: None,
             cache_prompt: true,
-            priority: 0,
-            timeout: None,
         }
     }
 }

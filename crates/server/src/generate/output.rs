@@ -1,6 +1,6 @@
 //! What a generation gives back, before an API writes it in its own shape.
 
-use minfer::engine::event::TokenLogprobs;
+use minfer::engine::event::{PromptRow, TokenLogprobs};
 use minfer::{Timings, Usage};
 
 /// A piece of one of a request's answers.
@@ -15,13 +15,27 @@ pub struct Output {
 /// New content, or the ending. Each answer ends with exactly one [`Piece::Finished`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Piece {
-    /// New content.
-    Delta(Delta),
-    /// Log-probabilities of a generated token, in order. The token's text may come later, while a
-    /// character or the beginning of a stop string is held back.
-    Logprobs(TokenLogprobs),
+    /// Predictions at positions of the prompt, in order.
+    Prompt(Vec<PromptRow>),
+    /// A generated token. Its text may come with a later one, while a character or the beginning of
+    /// a stop string is held back.
+    Token {
+        /// New content.
+        deltas: Vec<Delta>,
+        /// The token with its log-probabilities, if they were asked for.
+        logprobs: Option<TokenScores>,
+    },
     /// The answer is complete.
     Finished(Finish),
+}
+
+/// A generated token with its log-probabilities.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenScores {
+    /// The token.
+    pub id: u32,
+    /// Its log-probability and the most probable tokens.
+    pub logprobs: TokenLogprobs,
 }
 
 /// New content of an answer.
@@ -52,6 +66,8 @@ pub enum Delta {
 /// How an answer ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
+    /// Content that was held back until the end.
+    pub deltas: Vec<Delta>,
     /// Why.
     pub reason: FinishReason,
     /// Counts of tokens.
