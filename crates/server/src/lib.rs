@@ -76,9 +76,9 @@ pub enum ServerError {
     /// No thread could be started.
     #[error("the threads of the HTTP server could not be started: {0}")]
     Threads(io::Error),
-    /// The model could not be loaded.
-    #[error(transparent)]
-    Load(Box<dyn std::error::Error + Send + Sync>),
+    /// Loading the model panicked.
+    #[error("loading the model failed: {0}")]
+    Load(tokio::task::JoinError),
 }
 
 /// What a server tells about its course.
@@ -99,9 +99,9 @@ pub fn run<E>(
     load: impl FnOnce() -> Result<Served, E> + Send + 'static,
     observer: &dyn Observer,
     stop: impl Future<Output = ()>,
-) -> Result<(), ServerError>
+) -> Result<(), E>
 where
-    E: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+    E: From<ServerError> + Send + 'static,
 {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).thread_name("minfer-http").enable_all().build();
@@ -117,9 +117,9 @@ async fn serve<E>(
     load: impl FnOnce() -> Result<Served, E> + Send + 'static,
     observer: &dyn Observer,
     stop: impl Future<Output = ()>,
-) -> Result<(), ServerError>
+) -> Result<(), E>
 where
-    E: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+    E: From<ServerError> + Send + 'static,
 {
     let tls = config.tls.as_ref().map(listen::tls).transpose()?;
     let listeners = listen::bind(&config).await?;
@@ -145,8 +145,8 @@ where
     let Some(loaded) = loaded else { return Ok(()) };
     let served = match loaded {
         Ok(Ok(served)) => served,
-        Ok(Err(error)) => return Err(ServerError::Load(error.into())),
-        Err(panic) => return Err(ServerError::Load(panic.into())),
+        Ok(Err(error)) => return Err(error),
+        Err(panic) => return Err(ServerError::Load(panic).into()),
     };
     observer.ready(&served);
     app.serve(served);

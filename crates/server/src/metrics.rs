@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use minfer::engine::EngineStats;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 /// How a request ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum OutcomeName {
     Stop,
     Length,
@@ -21,6 +21,20 @@ pub(crate) enum OutcomeName {
     Error,
     Cancelled,
     Refused,
+}
+
+impl EncodeLabelValue for OutcomeName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        let name = match self {
+            OutcomeName::Stop => "stop",
+            OutcomeName::Length => "length",
+            OutcomeName::ToolCalls => "tool_calls",
+            OutcomeName::Error => "error",
+            OutcomeName::Cancelled => "cancelled",
+            OutcomeName::Refused => "refused",
+        };
+        EncodeLabelValue::encode(&name, encoder)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -111,8 +125,8 @@ fn register_engine(registry: &mut Registry, stats: &EngineStats) {
     let gauges = [
         ("queue_depth", "Requests that wait", stats.waiting),
         ("running", "Requests that run", stats.running),
-        ("kv_blocks_live", "KV blocks in use", u64::from(stats.kv.blocks_live)),
-        ("kv_blocks_cached", "KV blocks of the prefix cache", u64::from(stats.kv.blocks_cached)),
+        ("kv_blocks_live", "KV blocks in use", stats.kv.blocks_live),
+        ("kv_blocks_cached", "KV blocks of the prefix cache", stats.kv.blocks_cached),
         ("kv_committed_bytes", "Bytes under KV blocks", stats.kv_committed_bytes),
         ("kv_limit_bytes", "Bytes that KV blocks may take", stats.kv_limit_bytes.unwrap_or_default()),
     ];

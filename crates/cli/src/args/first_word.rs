@@ -80,12 +80,11 @@ mod tests {
             ("preplexity", "perplexity"),
             ("log-probs", "logprobs"),
             ("completion", "completions"),
+            ("server", "serve"),
         ] {
             assert_eq!(near(word), Some(command), "{word}");
         }
-        for word in
-            ["smollm2", "smolm2", "llama", "qwen", "gemma", "phi", "mistral", "tiny", "serve", "", "./lst"]
-        {
+        for word in ["smollm2", "smolm2", "llama", "qwen", "gemma", "phi", "mistral", "tiny", "", "./lst"] {
             assert_eq!(near(word), None, "{word}");
         }
     }

@@ -8,6 +8,7 @@ mod model;
 mod parse;
 mod run;
 mod sampling;
+mod serve;
 mod spelling;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub(crate) use measure::{BenchArgs, BenchFormat, LogprobsArgs, PerplexityArgs};
 pub(crate) use model::{ContextArgs, ModelArgs, TokenizerArgs, VocabularyArgs};
 pub(crate) use parse::{definition, parse, variable_fault};
 pub(crate) use run::{AnswerArgs, ChatArgs, RunArgs};
+pub(crate) use serve::{LogFormat, ServeArgs};
 pub(crate) use text::{DetokenizeArgs, TokenizeArgs};
 
 /// Run language models on this machine.
@@ -67,6 +69,15 @@ Examples:
   minfer chat smollm2 --system \"Answer in one sentence.\" --session notes.session
   minfer chat smollm2 -c 1024 --context-shift")]
     Chat(Box<ChatArgs>),
+    /// Serve a model over HTTP, with OpenAI's API.
+    #[command(after_help = "\
+The API is at http://127.0.0.1:8080/v1. Ctrl-C or SIGTERM lets running requests end first.
+
+Examples:
+  minfer serve smollm2
+  minfer serve qwen2.5-coder:0.5b --n-slots 8 -c 8192 --port 8000
+  minfer serve smollm2 --host 0.0.0.0 --api-key-file keys.txt --tls-cert cert.pem --tls-key key.pem")]
+    Serve(Box<ServeArgs>),
     /// Download a model into the cache.
     #[command(visible_alias = "download", after_help = "An interrupted pull resumes where it stopped.")]
     Pull(PullArgs),

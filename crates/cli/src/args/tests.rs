@@ -108,6 +108,9 @@ fn wrong_command_lines_are_usage_errors() {
         ("doctor m --knobs", "cannot be used with"),
         ("doctor --kv", "required"),
         ("show m --layer 1", "required"),
+        ("serve m --tls-cert x", "required"),
+        ("serve m -np 0", "0 is not in 1..=256"),
+        ("serve m --port 65536", "65536 is not in 0..=65535"),
         // Flags without effect.
         ("run m --keep 4", "--keep has no effect without --context-shift"),
         ("chat m --keep 4", "Usage: minfer chat"),
@@ -121,7 +124,7 @@ fn wrong_command_lines_are_usage_errors() {
         ("lst --json", "no command `lst`, did you mean `list`? No model has that name"),
         ("benhc smollm2 -p 8 -n 1", "did you mean `bench`?"),
         ("-t 2 benhc smollm2", "did you mean `bench`?"),
-        ("serve x.gguf --port 8080", "no command `serve`, and no model of that name"),
+        ("quantize x.gguf --port 8080", "no command `quantize`, and no model of that name"),
         ("run m hi there", "unexpected argument 'there' found"),
         ("completions bsh", "[possible values: bash, elvish, fish, powershell, zsh]"),
     ] {

@@ -17,6 +17,7 @@ mod prompt;
 mod run;
 mod run_stats;
 mod scores;
+mod serve;
 mod session;
 mod show;
 mod tokenize;
@@ -32,6 +33,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(args) => return run::run(&args),
         Command::Chat(args) => return chat::chat(&args),
+        Command::Serve(args) => serve::serve(*args),
         Command::Pull(args) => list::pull(&args),
         Command::List(args) => list::list(&args),
         Command::Rm(args) => list::remove(&args),

@@ -75,7 +75,7 @@ pub(super) fn check_template(loaded: &Loaded) -> Result<()> {
 
 /// A value with Jinja markup is the template itself; otherwise it is a file if there is one, else a
 /// name.
-fn template_choice(given: &str) -> Result<TemplateChoice> {
+pub(super) fn template_choice(given: &str) -> Result<TemplateChoice> {
     if given.contains("{{") || given.contains("{%") {
         return Ok(TemplateChoice::Source(given.to_owned()));
     }

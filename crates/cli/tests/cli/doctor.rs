@@ -9,8 +9,18 @@ use crate::place::{Place, has};
 
 /// Every `MINFER_` variable that the help of any command names.
 fn variables_in_help(place: &Place) -> BTreeSet<String> {
-    let commands =
-        ["run", "chat", "show", "tokenize", "detokenize", "logprobs", "perplexity", "bench", "doctor"];
+    let commands = [
+        "run",
+        "chat",
+        "serve",
+        "show",
+        "tokenize",
+        "detokenize",
+        "logprobs",
+        "perplexity",
+        "bench",
+        "doctor",
+    ];
     let helps = commands.map(|command| place.minfer(&[command, "--help"]).stdout());
     let words = helps.iter().flat_map(|help| help.split(|c: char| !c.is_ascii_uppercase() && c != '_'));
     words.filter(|word| word.starts_with("MINFER_")).map(str::to_owned).collect()

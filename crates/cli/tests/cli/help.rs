@@ -9,6 +9,7 @@ fn every_help_is_as_recorded() {
         "",
         "run",
         "chat",
+        "serve",
         "pull",
         "list",
         "rm",

@@ -17,6 +17,7 @@ mod plurals;
 mod progress;
 mod real;
 mod run;
+mod serve;
 mod session;
 mod show;
 mod streams;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use minfer_engine::{Engine, EngineStats, Request, RequestId};
+use minfer_engine::{Engine, EngineConfig, EngineStats, Request, RequestId};
 use minfer_text::{ChatTemplate, EncodeOptions, Message, RenderInput, TemplateError, Tokenizer, encode_chat};
 use serde_json::{Map, Value};
 
@@ -55,18 +55,26 @@ impl Model {
         ModelBuilder::new(model.into())
     }
 
-    /// The handle of a model that was loaded on `machine` from the file at `path`.
-    ///
-    /// # Errors
-    /// The engine's thread could not be started.
-    pub fn from_loaded(loaded: Loaded, machine: Machine, path: impl Into<PathBuf>) -> Result<Model, Error> {
-        Model::start(loaded, machine, path.into())
+    pub(super) fn start(loaded: Loaded, machine: Machine, path: PathBuf) -> Result<Model, Error> {
+        let config = loaded.engine_config();
+        Model::from_loaded(loaded, config, machine, path)
     }
 
-    pub(super) fn start(mut loaded: Loaded, machine: Machine, path: PathBuf) -> Result<Model, Error> {
+    /// The handle of a model that was loaded on `machine` from the file at `path`; the settings
+    /// begin with [`Loaded::engine_config`].
+    ///
+    /// # Errors
+    /// Settings that contradict each other, or the engine's thread could not be started.
+    pub fn from_loaded(
+        mut loaded: Loaded,
+        config: EngineConfig,
+        machine: Machine,
+        path: impl Into<PathBuf>,
+    ) -> Result<Model, Error> {
+        let path = path.into();
         let (template, template_fault) = (loaded.template.take(), loaded.template_fault.take());
         let (tokenizer, n_ctx) = (Arc::clone(&loaded.tokenizer), loaded.n_ctx);
-        let engine = loaded.into_engine()?;
+        let engine = loaded.into_engine_with(config)?;
         Ok(Model(Arc::new(Inner { engine, machine, tokenizer, template, template_fault, path, n_ctx })))
     }
 

@@ -127,6 +127,7 @@ pub(crate) async fn rendered(model: &Model, request: ChatRequest) -> Result<Stri
 }
 
 /// Tokens of the prompt.
+#[expect(dead_code, reason = "for routes that count tokens")]
 pub(crate) async fn count(model: &Model, request: ChatRequest) -> Result<usize, ApiError> {
     let model = model.clone();
     run_blocking(move || Ok(model.encode_rendering(&render_input(&model, &request)?)?.len())).await?

@@ -77,7 +77,9 @@ impl Generation {
                 let request = request(prompt.clone(), choice, shared_seed, terms);
                 let sink = Sink { answer: generation.answers.len() as u32, events: sender.clone() };
                 // Those that were accepted before a refusal are cancelled with `generation`.
-                let id = generation.model.engine().submit_to(request, sink)?;
+                let id = generation.model.engine().submit_to(request, sink).inspect_err(|_| {
+                    generation.app.metrics.ended(OutcomeName::Refused);
+                })?;
                 generation.answers.push(Running { id, finished: false, last_token: None, text: text() });
                 generation.unfinished += 1;
             }

@@ -119,37 +119,31 @@ impl Splitter {
         ended
     }
 
-    /// White space before the first word stays undecided: a bare JSON call may follow.
+    /// The first word decides: reasoning, perhaps one bare JSON call, or the answer.
     fn start(&mut self) -> bool {
-        let begins_call = self.held.trim_start().starts_with('{') && !self.tools.is_empty();
-        if self.held.trim_start().is_empty() || begins_call {
+        let first = self.held.trim_start();
+        if let Some(reasoning) = first.strip_prefix(THINK[0]).filter(|_| self.splits_reasoning) {
+            self.held = reasoning.to_owned();
+            self.place = Place::Reasoning;
+            return true;
+        }
+        let begins_reasoning = self.splits_reasoning && THINK[0].starts_with(first);
+        let begins_call = !self.tools.is_empty() && first.starts_with('{');
+        if first.is_empty() || begins_reasoning || begins_call {
             return false;
         }
         self.enter_if(true, Place::Answer)
     }
 
     fn answer(&mut self, deltas: &mut VecDeque<Delta>) -> bool {
-        let marks: Vec<(&str, Place)> = [
-            (THINK[0], Place::Reasoning, self.splits_reasoning && !self.has_text),
-            (CALL[0], Place::Call, !self.tools.is_empty()),
-        ]
-        .into_iter()
-        .filter(|(.., is_mark)| *is_mark)
-        .map(|(mark, place, _)| (mark, place))
-        .collect();
-        let found = marks.iter().filter_map(|(mark, place)| Some((self.held.find(mark)?, *mark, *place)));
-        if let Some((at, mark, place)) = found.min_by_key(|(at, ..)| *at) {
-            let rest = self.held.split_off(at + mark.len());
-            let mut before = std::mem::replace(&mut self.held, rest);
-            before.truncate(at);
-            self.text(before, deltas);
-            return self.enter_if(true, place);
+        if self.tools.is_empty() {
+            let held = std::mem::take(&mut self.held);
+            self.text(held, deltas);
+            return false;
         }
-        let kept = marks.iter().map(|(mark, _)| beginning(&self.held, mark)).max().unwrap_or(0);
-        let rest = self.held.split_off(self.held.len() - kept);
-        let text = std::mem::replace(&mut self.held, rest);
-        self.text(text, deltas);
-        false
+        let (before, found) = until(&mut self.held, CALL[0]);
+        self.text(before, deltas);
+        self.enter_if(found, Place::Call)
     }
 
     /// Text of the answer. White space around calls and reasoning is no content.

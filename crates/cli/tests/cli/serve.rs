@@ -1,0 +1,136 @@
+//! `minfer serve` as a process: where it listens, how it ends.
+#![cfg(target_os = "linux")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, Command};
+
+use minfer_testkit::synthetic::Family;
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+/// A context far longer than the tiny models' own, for answers that no test waits for.
+const STRETCH: [&str; 6] = ["-c", "65536", "--rope-scaling", "linear", "--rope-scale", "128"];
+
+/// A server that ends with the test at the latest.
+struct Server {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    address: String,
+}
+
+impl Server {
+    /// Starts it and waits until it is ready.
+    fn new(place: &Place, flags: &[&str]) -> Server {
+        let words = [&["serve", "tiny.gguf", "--port", "0"], flags].concat();
+        let mut child = place.minfer(&words).start();
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut address = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).expect("text") > 0, "it ended before it was ready");
+            if let Some((_, host)) = line.trim().split_once("listening on http://") {
+                address = host.to_owned();
+            }
+            if line.contains(" is ready: ") {
+                return Server { child, stderr, address };
+            }
+        }
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).expect("connected");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
+        let kind = format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len());
+        stream.write_all([&head, &kind, body].concat().as_bytes()).expect("sent");
+        stream
+    }
+
+    /// Status line and body.
+    fn request(&self, method: &str, path: &str, body: &str) -> (String, String) {
+        let mut text = String::new();
+        self.send(method, path, body).read_to_string(&mut text).expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        (head.lines().next().expect("a status").to_owned(), body.to_owned())
+    }
+
+    /// An answer that does not end, after its first chunk.
+    fn endless(&self) -> BufReader<TcpStream> {
+        let body = json!({"prompt": "abc", "max_tokens": 60_000, "ignore_eos": true, "stream": true});
+        let mut stream = BufReader::new(self.send("POST", "/v1/completions", &body.to_string()));
+        let mut line = String::new();
+        while !line.starts_with("data: ") {
+            line.clear();
+            assert!(stream.read_line(&mut line).expect("text") > 0, "no chunk");
+        }
+        stream
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().expect("kill").success());
+    }
+
+    /// Waits for its end: exit code and the rest of stderr.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).expect("text");
+        (self.child.wait().expect("waited for").code(), rest)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_model_is_served_until_a_signal_comes() {
+    let place = Place::with(Family::Llama);
+    let server = Server::new(&place, &["--model-name", "mine"]);
+    let (status, models) = server.request("GET", "/v1/models", "");
+    let models: Value = serde_json::from_str(&models).expect("JSON");
+    assert_eq!((status.as_str(), &models["data"][0]["id"]), ("HTTP/1.1 200 OK", &json!("mine")));
+    let body = json!({"prompt": "abc", "max_tokens": 3, "temperature": 0, "ignore_eos": true});
+    let (_, answer) = server.request("POST", "/v1/completions", &body.to_string());
+    let answer: Value = serde_json::from_str(&answer).expect("JSON");
+    let run = ["run", "tiny.gguf", "abc", "--raw", "-n", "3", "--temp", "0", "--ignore-eos", "--json"];
+    let run = place.minfer(&run).json();
+    assert_eq!(answer["choices"][0]["text"], run["text"], "the text of `minfer run`");
+    server.signal("-TERM");
+    let (code, stderr) = server.end();
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let place = Place::with(Family::Llama);
+    let server = Server::new(&place, &[&STRETCH[..], &["--drain-timeout", "100000"]].concat());
+    let _running = server.endless();
+    server.signal("-INT");
+    while !server.request("GET", "/health", "").0.contains("503") {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let (status, _) = server.request("POST", "/v1/completions", r#"{"prompt": "abc"}"#);
+    assert!(status.contains("503"), "{status}");
+    server.signal("-INT");
+    let (code, stderr) = server.end();
+    assert_ne!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn a_place_that_is_taken_is_an_error() {
+    let place = Place::with(Family::Llama);
+    let server = Server::new(&place, &[]);
+    let port = server.address.rsplit(':').next().expect("a port");
+    let error = place.minfer(&["serve", "tiny.gguf", "--port", port]).failure();
+    assert!(error.contains(port) && error.contains("in use"), "{error}");
+    let error = place.minfer(&["serve", "none.gguf", "--port", "0"]).failure();
+    assert!(error.contains("none.gguf"), "{error}");
+    place.write("keys", "# none\n\n");
+    let error = place.minfer(&["serve", "tiny.gguf", "--port", "0", "--api-key-file", "keys"]).failure();
+    assert!(error.contains("keys has no key"), "{error}");
+}
