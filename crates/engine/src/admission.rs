@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use minfer_text::{TextStream, Tokenizer};
 
-use crate::reply::{EventSink, Reply};
+use crate::constraint::Constrained;
+use crate::reply::Reply;
 use crate::request::{Request, RequestError};
 use crate::sampler::{Sampler, random};
 use crate::sequence::Sequence;
+use crate::submission::Submission;
 use crate::{EngineConfig, RequestId, SubmitError};
 
 /// What requests are checked against.
@@ -45,19 +47,32 @@ impl Admission {
         }
     }
 
-    /// Makes a sequence that counts as live until its terminal event.
-    pub(crate) fn accept(
-        &self,
-        request: Request,
-        sink: impl EventSink + 'static,
-    ) -> Result<Sequence, SubmitError> {
-        let most = self.most_tokens(&request)?;
-        let text = TextStream::new(request.stop.clone()).map_err(RequestError::Stop)?;
+    /// Makes sequences that count as live until their terminal events: of all submissions or of
+    /// none.
+    pub(crate) fn accept(&self, submissions: Vec<Submission>) -> Result<Vec<Sequence>, SubmitError> {
+        let checked: Result<Vec<_>, SubmitError> = submissions
+            .iter()
+            .map(|Submission { request, .. }| {
+                let most = self.most_tokens(request)?;
+                Ok((most, TextStream::new(request.stop.clone()).map_err(RequestError::Stop)?))
+            })
+            .collect();
+        let checked = checked?;
+        self.take_places(submissions.len())?;
+        let sequence = |(submission, (most, text))| self.sequence(submission, most, text);
+        Ok(submissions.into_iter().zip(checked).map(sequence).collect())
+    }
+
+    fn sequence(&self, submission: Submission, most: usize, text: TextStream) -> Sequence {
+        let Submission { request, sink, constraint, priority, deadline } = submission;
         let sampler = self.sampler(&request);
-        self.take_place()?;
         let id = RequestId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let reply = Reply::new(id, Box::new(sink), Arc::clone(&self.live));
-        Ok(Sequence::new(request, most, sampler, text, reply))
+        let reply = Reply::new(id, sink, Arc::clone(&self.live));
+        let mut sequence = Sequence::new(request, most, sampler, text, reply);
+        sequence.constraint = constraint.map(Constrained::Idle);
+        sequence.priority = priority;
+        sequence.deadline = deadline;
+        sequence
     }
 
     /// Checks a request and returns the most tokens that it can generate.
@@ -100,11 +115,11 @@ impl Admission {
             .with_masked(Arc::clone(&self.end_tokens), masked_for)
     }
 
-    /// Counts a request as live if there is a place for it.
-    fn take_place(&self) -> Result<(), SubmitError> {
+    /// Counts so many requests as live if there are places for all of them.
+    fn take_places(&self, count: usize) -> Result<(), SubmitError> {
         let (n_slots, queue) = (self.n_slots, self.queue);
         let taken = self.live.fetch_update(Ordering::AcqRel, Ordering::Acquire, |live| {
-            (live < n_slots.saturating_add(queue)).then_some(live + 1)
+            (live + count <= n_slots.saturating_add(queue)).then_some(live + count)
         });
         taken.map(drop).map_err(|_| SubmitError::QueueFull { n_slots, queue })
     }

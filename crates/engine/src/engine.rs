@@ -17,6 +17,7 @@ use crate::request::Request;
 use crate::sequence::Sequence;
 use crate::session::{SessionId, SessionInfo, SessionTerms};
 use crate::stats::EngineStats;
+use crate::submission::Submission;
 use crate::worker::Worker;
 use crate::{ConfigError, EngineConfig, HostMemory, ModelExecutor, SubmitError};
 
@@ -47,7 +48,7 @@ pub struct Engine {
 }
 
 enum Command {
-    Submit(Box<Sequence>),
+    Submit(Vec<Sequence>),
     Cancel(RequestId),
     OpenSession(SessionId, Option<u64>),
     CloseSession(SessionId),
@@ -126,10 +127,18 @@ impl Engine {
         request: Request,
         sink: impl EventSink + 'static,
     ) -> Result<RequestId, SubmitError> {
-        let sequence = self.admission.accept(request, sink)?;
-        let id = sequence.id();
-        self.send(Command::Submit(Box::new(sequence)))?;
-        Ok(id)
+        Ok(self.submit_many(vec![Submission::new(request, sink)])?[0])
+    }
+
+    /// Accepts all of several requests or none of them.
+    ///
+    /// # Errors
+    /// One cannot be carried out, or there is no place for all.
+    pub fn submit_many(&self, submissions: Vec<Submission>) -> Result<Vec<RequestId>, SubmitError> {
+        let sequences = self.admission.accept(submissions)?;
+        let ids = sequences.iter().map(Sequence::id).collect();
+        self.send(Command::Submit(sequences))?;
+        Ok(ids)
     }
 
     /// Cancels a request before the next step, unless it has ended by then.
@@ -308,7 +317,7 @@ fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
 
 fn carry_out(worker: &mut Worker, command: Command) {
     match command {
-        Command::Submit(sequence) => worker.accept(*sequence),
+        Command::Submit(sequences) => sequences.into_iter().for_each(|sequence| worker.accept(sequence)),
         Command::Cancel(id) => worker.cancel(id),
         Command::OpenSession(id, salt) => worker.open_session(id, salt),
         Command::CloseSession(id) => worker.close_session(id),

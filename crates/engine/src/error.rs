@@ -1,6 +1,7 @@
 //! What can go wrong after a request was accepted, and why one is refused.
 
 use crate::ModelExecutorError;
+use crate::constraint::ConstraintError;
 use crate::kv::StoreError;
 use crate::request::RequestError;
 use crate::sampler::SampleError;
@@ -50,6 +51,12 @@ pub enum EngineError {
     /// No token could be chosen.
     #[error("{0} (generated token {index})", index = .1)]
     Sample(#[source] SampleError, u32),
+    /// The request's constraint failed.
+    #[error("the answer's form cannot be kept: {0}")]
+    Constraint(#[source] ConstraintError),
+    /// The request had not ended by its deadline.
+    #[error("the request took longer than it may take")]
+    Deadline,
     /// Steps went by that left work and advanced none.
     #[error("the engine made no progress in {steps} steps")]
     Stalled {
@@ -80,8 +87,9 @@ impl EngineError {
             | EngineError::NothingToForget { .. }
             | EngineError::NoSession
             | EngineError::OtherSalt
+            | EngineError::Constraint(_)
             | EngineError::Sample(SampleError::AllMasked, _) => ErrorClass::Request,
-            EngineError::Kv(_) => ErrorClass::Unavailable,
+            EngineError::Kv(_) | EngineError::Deadline => ErrorClass::Unavailable,
             EngineError::ModelExecutor(_)
             | EngineError::Panicked(_)
             | EngineError::Backend(_)

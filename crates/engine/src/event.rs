@@ -63,11 +63,21 @@ pub struct Token {
     /// The text that this token completes. Empty while a character or the beginning of a stop
     /// string is held back; then the held text comes with a later token.
     pub text: String,
-    /// It ended the generation as an end-of-generation token; its own spelling is not part of the
-    /// text.
-    pub is_end: bool,
+    /// What it is. Only the spelling of [`TokenKind::Text`] is part of the text.
+    pub kind: TokenKind,
     /// Its log-probabilities, when asked for.
     pub logprobs: Option<TokenLogprobs>,
+}
+
+/// What a generated token is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenKind {
+    /// Text.
+    Text,
+    /// A control token, as those with which some models mark tool calls.
+    Control,
+    /// An end-of-generation token: it ended the generation.
+    End,
 }
 
 /// How a generation ended.
@@ -119,6 +129,8 @@ pub enum StopCause {
     EndToken(u32),
     /// One of the request's stop strings.
     StopString(String),
+    /// The request's constraint: the text is complete, and nothing may follow.
+    Complete,
 }
 
 /// Numbers of tokens.

@@ -8,6 +8,7 @@
 mod admission;
 mod batcher;
 mod config;
+pub mod constraint;
 mod engine;
 mod error;
 pub mod event;
@@ -26,11 +27,13 @@ mod sequence;
 mod session;
 mod stats;
 mod step_batch;
+mod submission;
 #[cfg(test)]
 mod test_model;
 mod worker;
 
 pub use config::EngineConfig;
+pub use constraint::{Constraint, ConstraintError};
 pub use engine::{Engine, RequestId};
 pub use error::{ConfigError, EngineError, ErrorClass, SubmitError};
 pub use event::Event;
@@ -42,3 +45,4 @@ pub use runner::{Row, RunError, Runner, RunnerOptions, RunnerStats, Want};
 pub use sampler::{Param, ParamError, SampleError, Sampler, SamplingParams, Stage};
 pub use session::{SessionId, SessionInfo};
 pub use stats::EngineStats;
+pub use submission::Submission;

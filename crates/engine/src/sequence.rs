@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use minfer_text::{TextStream, Tokenizer};
 
-use crate::RequestId;
+use crate::constraint::{Constrained, Helper, TextState};
 use crate::event::{
-    Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenLogprobs, Usage,
+    Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenKind, TokenLogprobs,
+    Usage,
 };
 use crate::history::History;
 use crate::kv::SequenceId;
@@ -15,6 +16,7 @@ use crate::reply::Reply;
 use crate::request::{ContextShift, PromptLogprobs, Request};
 use crate::sampler::Sampler;
 use crate::session::{RowStorage, SessionId};
+use crate::{EngineError, RequestId};
 
 /// A request that was accepted.
 pub(crate) struct Sequence {
@@ -48,6 +50,10 @@ pub(crate) struct Sequence {
     progress: usize,
     pub(crate) stop: Vec<String>,
     text: TextStream,
+    /// Which tokens it may have.
+    pub(crate) constraint: Option<Constrained>,
+    pub(crate) priority: i32,
+    pub(crate) deadline: Option<Instant>,
     pub(crate) reply: Reply,
     clock: Clock,
 }
@@ -96,6 +102,9 @@ impl Sequence {
             progress: 0,
             stop: request.stop,
             text,
+            constraint: None,
+            priority: 0,
+            deadline: None,
             reply,
             clock: Clock { submitted: Instant::now(), admitted: None, prompt_done: None },
         }
@@ -251,14 +260,27 @@ impl Sequence {
 
     /// Appends a sampled token and sends it; returns why the generation ends, if it ends with this
     /// token.
-    pub(crate) fn append(&mut self, chosen: Chosen, tokenizer: &Tokenizer) -> Option<FinishReason> {
+    ///
+    /// # Errors
+    /// The constraint's.
+    pub(crate) fn append(
+        &mut self,
+        chosen: Chosen,
+        tokenizer: &Tokenizer,
+    ) -> Result<Option<FinishReason>, EngineError> {
         let index = self.generated();
         let id = chosen.id;
+        let kind = match () {
+            () if tokenizer.is_end_of_generation(id) => TokenKind::End,
+            () if tokenizer.is_shown(id) => TokenKind::Text,
+            () => TokenKind::Control,
+        };
+        let is_end = kind == TokenKind::End;
+        let is_complete = !is_end && self.commit(id)? == TextState::Complete;
         self.history.tokens.push(id);
-        let is_end = tokenizer.is_end_of_generation(id);
-        let bytes = if !is_end && tokenizer.is_shown(id) { tokenizer.token_bytes(id) } else { &[] };
+        let bytes = if kind == TokenKind::Text { tokenizer.token_bytes(id) } else { &[] };
         let mut text = self.text.push(bytes).text;
-        let is_last = is_end || index + 1 == self.limit;
+        let is_last = is_end || is_complete || index + 1 == self.limit;
         if is_last && self.text.stopped().is_none() {
             text.push_str(&self.text.finish().text);
         }
@@ -266,16 +288,31 @@ impl Sequence {
             index: index as u32,
             id,
             text,
-            is_end,
+            kind,
             logprobs: chosen.logprobs,
         }));
         if let Some(stop) = self.text.stopped() {
-            return Some(FinishReason::Stop(StopCause::StopString(self.stop[stop].clone())));
+            return Ok(Some(FinishReason::Stop(StopCause::StopString(self.stop[stop].clone()))));
         }
         if is_end {
-            return Some(FinishReason::Stop(StopCause::EndToken(id)));
+            return Ok(Some(FinishReason::Stop(StopCause::EndToken(id))));
         }
-        is_last.then_some(FinishReason::Length)
+        if is_complete {
+            return Ok(Some(FinishReason::Stop(StopCause::Complete)));
+        }
+        Ok(is_last.then_some(FinishReason::Length))
+    }
+
+    /// Has the mask of its next token made, if it has a constraint.
+    pub(crate) fn prepare_mask(&mut self, helper: &mut Helper) {
+        if let Some(constraint) = &mut self.constraint {
+            constraint.prepare(helper);
+        }
+    }
+
+    /// Tells the constraint of a token; whether its text may go on.
+    fn commit(&mut self, id: u32) -> Result<TextState, EngineError> {
+        self.constraint.as_mut().map_or(Ok(TextState::Open), |constraint| constraint.commit(id))
     }
 
     /// The ending when the KV cache is exhausted. Text that was held back for a stop string is

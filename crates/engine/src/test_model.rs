@@ -20,7 +20,9 @@ use crate::kv::session::SessionError;
 use crate::reply::Events;
 use crate::session::SessionId;
 use crate::worker::Worker;
-use crate::{EngineConfig, EngineStats, ModelExecutor, Request, RequestId, SamplingParams, SubmitError};
+use crate::{
+    EngineConfig, EngineStats, ModelExecutor, Request, RequestId, SamplingParams, Submission, SubmitError,
+};
 
 /// The end-of-generation token; ids below it are bytes.
 pub(crate) const END: u32 = 256;
@@ -175,10 +177,14 @@ impl Bench {
 
     pub(crate) fn submit(&mut self, request: Request) -> Result<(RequestId, Events), SubmitError> {
         let (sink, events) = Events::channel();
-        let sequence = self.admission.accept(request, sink)?;
-        let id = sequence.id();
-        self.worker.accept(sequence);
-        Ok((id, events))
+        Ok((self.submit_with(Submission::new(request, sink))?, events))
+    }
+
+    pub(crate) fn submit_with(&mut self, submission: Submission) -> Result<RequestId, SubmitError> {
+        let sequences = self.admission.accept(vec![submission])?;
+        let id = sequences[0].id();
+        sequences.into_iter().for_each(|sequence| self.worker.accept(sequence));
+        Ok(id)
     }
 
     /// Opens a conversation from a file, as an engine does.

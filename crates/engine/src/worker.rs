@@ -15,6 +15,7 @@ use minfer_text::Tokenizer;
 
 use crate::batcher::{self, Candidate, Limits};
 use crate::config::EngineConfig;
+use crate::constraint::Helper;
 use crate::event::Event;
 use crate::guard::guarded;
 use crate::kv::session::SessionIdentity;
@@ -51,6 +52,7 @@ pub(crate) struct Worker {
     n_ctx: u32,
     batch: StepBatch,
     scratches: Scratches,
+    masks: Helper,
     pace: Pace,
     /// Time since any fixed moment; tests bring their own.
     pub(crate) clock: Box<dyn Fn() -> Duration + Send>,
@@ -92,6 +94,8 @@ impl Worker {
             most_rope_offsets: Some(most_rope_offsets(config.n_ctx as u32)),
             step_tokens: Some(config.n_batch as u32),
         };
+        let vocab = model.vocab();
+        let end_tokens = tokenizer.end_of_generation().iter().copied().collect();
         let mut worker = Worker {
             store: Store::new(model.kv_spec(), store_options),
             store_options,
@@ -107,6 +111,7 @@ impl Worker {
             running: Vec::new(),
             batch: StepBatch::default(),
             scratches: Scratches::default(),
+            masks: Helper::new(vocab, end_tokens),
             pace: Pace::new(config.step_target, config.n_slots),
             clock: Box::new(clock()),
             idle_steps: 0,
@@ -125,10 +130,14 @@ impl Worker {
         usize::try_from(self.store.capacity()).unwrap_or(usize::MAX)
     }
 
-    /// Takes a request into the queue.
-    pub(crate) fn accept(&mut self, sequence: Sequence) {
+    /// Takes a request into the queue: behind those of its priority or a higher one, and behind
+    /// those that ran before.
+    pub(crate) fn accept(&mut self, mut sequence: Sequence) {
         self.accepted += 1;
-        self.waiting.push_back(sequence);
+        sequence.prepare_mask(&mut self.masks);
+        let goes_before = |other: &Sequence| !other.was_admitted() && other.priority < sequence.priority;
+        let place = self.waiting.iter().position(goes_before).unwrap_or(self.waiting.len());
+        self.waiting.insert(place, sequence);
     }
 
     /// Whether there is anything to do.
@@ -274,7 +283,8 @@ impl Worker {
         self.store.publish(kv);
         self.store.evict_window(self.model.arena(), kv, 0);
         let generated = matches!(outcome.chosen, Some(Ok(_)));
-        let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer));
+        let masks = &mut self.masks;
+        let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer, masks));
         let ending = told.unwrap_or_else(|error| Some(Event::Failed(error)));
         let ending = sequence.reply.fault().map(Event::Failed).or(ending);
         self.counts.generated_tokens += u64::from(generated);
@@ -290,11 +300,14 @@ impl Worker {
         self.settle();
     }
 
-    /// Cancels the requests that nobody listens to any more.
+    /// Cancels the requests that nobody listens to any more, and ends those that took too long.
     fn remove_closed(&mut self) {
+        let now = Instant::now();
         self.remove(|sequence| {
             let closed = sequence.reply.is_closed();
-            sequence.reply.fault().map(Event::Failed).or(closed.then_some(Event::Cancelled))
+            let late = sequence.deadline.is_some_and(|deadline| deadline <= now);
+            let fault = sequence.reply.fault().or((late && !closed).then_some(EngineError::Deadline));
+            fault.map(Event::Failed).or(closed.then_some(Event::Cancelled))
         });
     }
 
@@ -338,6 +351,8 @@ impl Worker {
             Event::Cancelled => self.counts.cancelled += 1,
             _ => self.counts.finished += 1,
         }
+        let constraint = sequence.constraint.take();
+        let _ = guarded(move || drop(constraint));
         self.endings.push((sequence.reply, event));
         if let Some(kv) = cached {
             self.store.undo(self.model.arena(), kv);
@@ -371,11 +386,23 @@ impl Worker {
 }
 
 /// Reports a sequence's step to its client; returns the ending, if it ends with that.
-fn tell(sequence: &mut Sequence, tokens: u32, outcome: Outcome, tokenizer: &Tokenizer) -> Option<Event> {
+fn tell(
+    sequence: &mut Sequence,
+    tokens: u32,
+    outcome: Outcome,
+    tokenizer: &Tokenizer,
+    masks: &mut Helper,
+) -> Option<Event> {
     sequence.advance(tokens, outcome.rows);
     let reason = match outcome.chosen {
-        Some(Ok(chosen)) => sequence.append(chosen, tokenizer),
-        Some(Err(error)) => return Some(Event::Failed(error)),
+        Some(chosen) => match chosen.and_then(|chosen| sequence.append(chosen, tokenizer)) {
+            Ok(None) => {
+                sequence.prepare_mask(masks);
+                None
+            }
+            Ok(reason) => reason,
+            Err(error) => return Some(Event::Failed(error)),
+        },
         None => sequence.ended_without_tokens(),
     };
     reason.map(|reason| Event::Finished(sequence.finished(reason)))

@@ -12,14 +12,19 @@ pub mod engine {
         ConfigError, ContextShift, Engine, EngineConfig, EngineError, EngineStats, ErrorClass, Event,
         EventSink, Events, ModelExecutor, Param, ParamError, PromptLogprobs, Request, RequestError,
         RequestId, Row, RunError, Runner, RunnerOptions, RunnerStats, SamplingParams, SessionId, SessionInfo,
-        Stage, SubmitError, Want,
+        Stage, Submission, SubmitError, Want,
     };
+
+    /// Restricting which tokens an answer may have.
+    pub mod constraint {
+        pub use minfer_engine::constraint::{Constraint, ConstraintError, TextState};
+    }
 
     /// What a client hears about its request.
     pub mod event {
         pub use minfer_engine::event::{
-            Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenLogprob,
-            TokenLogprobs, Usage,
+            Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenKind,
+            TokenLogprob, TokenLogprobs, Usage,
         };
     }
 

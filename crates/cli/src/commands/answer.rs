@@ -5,7 +5,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token};
+use minfer::engine::event::{FinishReason, Finished, Progress, StopCause, Token, TokenKind};
 use minfer::engine::{Event, Events};
 use serde_json::{Value, json};
 
@@ -41,8 +41,8 @@ impl Answer {
             }
             match event {
                 Ok(Event::Progress(progress)) => state = Some(progress),
-                Ok(Event::Token(Token { id, text, is_end, .. })) => {
-                    answer.ids.extend((!is_end).then_some(id));
+                Ok(Event::Token(Token { id, text, kind, .. })) => {
+                    answer.ids.extend((kind != TokenKind::End).then_some(id));
                     answer.add(&text, show)?;
                 }
                 Ok(Event::Finished(finished)) => {
@@ -88,6 +88,7 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
     let (reason, detail) = match &finished.reason {
         FinishReason::Length => ("length", Value::Null),
         FinishReason::Stop(StopCause::EndToken(id)) => ("stop", json!({"end_token": id})),
+        FinishReason::Stop(StopCause::Complete) => ("stop", Value::Null),
         FinishReason::Stop(StopCause::StopString(text)) => ("stop", json!({"stop_string": text})),
     };
     let (usage, timings) = (&finished.usage, &finished.timings);

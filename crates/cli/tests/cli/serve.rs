@@ -25,18 +25,17 @@ impl Server {
     fn new(place: &Place, flags: &[&str]) -> Server {
         let words = [&["serve", "tiny.gguf", "--port", "0"], flags].concat();
         let mut child = place.minfer(&words).start();
-        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let mut address = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).expect("text") > 0, "it ended before it was ready");
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut server = Server { child, stderr, address: String::new() };
+        let mut line = String::new();
+        while !line.contains(" is ready: ") {
+            line.clear();
+            assert!(server.stderr.read_line(&mut line).expect("text") > 0, "it ended before it was ready");
             if let Some((_, host)) = line.trim().split_once("listening on http://") {
-                address = host.to_owned();
-            }
-            if line.contains(" is ready: ") {
-                return Server { child, stderr, address };
+                server.address = host.to_owned();
             }
         }
+        server
     }
 
     fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {

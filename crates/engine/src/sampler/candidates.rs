@@ -4,6 +4,9 @@ use super::SampleError;
 use super::exp::LANES;
 use super::mass::{BLOCK, Cut, mass};
 
+/// Where at most one token in so many is allowed, a list of them is cheaper than a copy of all.
+const ALLOWED_SHARE: usize = 16;
+
 /// A token with its logit as the stages have left it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Candidate {
@@ -89,6 +92,36 @@ impl<'a> Candidates<'a> {
                 self.list().iter_mut().for_each(|candidate| candidate.logit = change(candidate.logit));
             }
         }
+    }
+
+    /// Only tokens whose bit is set stay candidates. They are all tokens before.
+    pub(super) fn allow(&mut self, bits: &[u32]) {
+        let allowed: u32 = bits.iter().map(|word| word.count_ones()).sum();
+        if allowed as usize > self.logits.len() / ALLOWED_SHARE {
+            let edited = self.edit();
+            let (words, rest) = edited.as_chunks_mut::<32>();
+            for (logits, &word) in words.iter_mut().zip(bits) {
+                mask_word(logits, word);
+            }
+            if !rest.is_empty() {
+                mask_word(rest, bits[words.len()]);
+            }
+            return;
+        }
+        let mut list = std::mem::take(&mut self.scratch.list);
+        list.clear();
+        let logits = self.all_logits();
+        for (index, &word) in bits.iter().enumerate() {
+            let mut left = word;
+            while left != 0 {
+                let id = 32 * index as u32 + left.trailing_zeros();
+                left &= left - 1;
+                let logit = logits.get(id as usize).copied().filter(|&logit| logit != f32::NEG_INFINITY);
+                list.extend(logit.map(|logit| Candidate { id, logit }));
+            }
+        }
+        self.scratch.list = list;
+        self.form = Form::List;
     }
 
     /// These tokens are no candidates.
@@ -213,6 +246,12 @@ impl<'a> Candidates<'a> {
         }
         self.highest = None;
         &mut self.scratch.edited
+    }
+}
+
+fn mask_word(logits: &mut [f32], word: u32) {
+    for (bit, logit) in logits.iter_mut().enumerate() {
+        *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
     }
 }
 

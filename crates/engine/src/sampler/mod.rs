@@ -70,7 +70,8 @@ impl Sampler {
         self.seed
     }
 
-    /// Chooses the generated token of index `index` after the tokens `history`.
+    /// Chooses the generated token of index `index` after the tokens `history`. With `allowed`, only
+    /// tokens whose bit is set: bit `id % 32` of word `id / 32`.
     ///
     /// # Errors
     /// A logit that is no number, or nothing left to choose from.
@@ -78,37 +79,34 @@ impl Sampler {
         &self,
         scratch: &mut Scratch,
         logits: &[f32],
+        allowed: Option<&[u32]>,
         history: &[u32],
         index: u32,
     ) -> Result<u32, SampleError> {
-        let mut candidates = self.narrow(scratch, logits, history, index)?;
+        let mut candidates = Candidates::new(scratch, logits)?;
+        if let Some(allowed) = allowed {
+            candidates.allow(allowed);
+        }
+        self.narrow(&mut candidates, history, index);
         if self.params.temperature == 0.0 {
             return candidates.best();
         }
         candidates.draw(random::draw(self.seed, self.choice, index, 0))
     }
 
-    /// What is left to choose from. Stages that change nothing about the best candidate are left
-    /// out when only that one is wanted.
-    fn narrow<'a>(
-        &self,
-        scratch: &'a mut Scratch,
-        logits: &'a [f32],
-        history: &[u32],
-        index: u32,
-    ) -> Result<Candidates<'a>, SampleError> {
-        let mut candidates = Candidates::new(scratch, logits)?;
+    /// Leaves what may be chosen. Stages that change nothing about the best candidate are left out
+    /// when only that one is wanted.
+    fn narrow(&self, candidates: &mut Candidates<'_>, history: &[u32], index: u32) {
         if index < self.masked_for {
             candidates.mask(&self.masked);
         }
-        logit_bias::apply(&mut candidates, &self.params.logit_bias);
+        logit_bias::apply(candidates, &self.params.logit_bias);
         for stage in &self.params.order {
             if self.params.temperature == 0.0 && stage.keeps_the_best() {
                 continue;
             }
-            self.apply(*stage, &mut candidates, history);
+            self.apply(*stage, candidates, history);
         }
-        Ok(candidates)
     }
 
     fn apply(&self, stage: Stage, candidates: &mut Candidates<'_>, history: &[u32]) {

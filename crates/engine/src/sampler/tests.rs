@@ -12,14 +12,15 @@ fn off() -> SamplingParams {
 }
 
 fn choose(params: &SamplingParams, logits: &[f32], history: &[u32], index: u32) -> Result<u32, SampleError> {
-    Sampler::new(params.clone(), 1, 0).sample(&mut Scratch::default(), logits, history, index)
+    Sampler::new(params.clone(), 1, 0).sample(&mut Scratch::default(), logits, None, history, index)
 }
 
 /// Probabilities of the tokens that are left after all stages.
 fn distribution(params: &SamplingParams, logits: &[f32], history: &[u32]) -> BTreeMap<u32, f64> {
     let sampler = Sampler::new(params.clone(), 1, 0);
     let mut scratch = Scratch::default();
-    let candidates = sampler.narrow(&mut scratch, logits, history, 0).unwrap();
+    let mut candidates = Candidates::new(&mut scratch, logits).unwrap();
+    sampler.narrow(&mut candidates, history, 0);
     let mut left = Vec::new();
     candidates.for_each(|candidate| left.push((candidate.id, f64::from(candidate.logit))));
     softmax(&left)
@@ -368,7 +369,7 @@ fn no_parameter_makes_logits_that_are_no_numbers() {
 fn masked_tokens_are_never_chosen() {
     let sampler = Sampler::new(off(), 1, 0).with_masked([0, 2].into(), 3);
     let mut scratch = Scratch::default();
-    let mut choose = |index| sampler.sample(&mut scratch, &[9.0, -9.0, 9.0], &[], index).unwrap();
+    let mut choose = |index| sampler.sample(&mut scratch, &[9.0, -9.0, 9.0], None, &[], index).unwrap();
     assert_eq!([choose(0), choose(1), choose(2)], [1; 3]);
     assert_ne!(choose(3), 1);
 }
@@ -438,6 +439,50 @@ fn logprobs_are_finite_and_best_first() {
     assert!(LogSoftmax::of(&[0.0, f32::NAN]).is_err());
 }
 
+#[test]
+fn a_mask_is_as_good_as_logits_of_negative_infinity() {
+    let mut scratch = Scratch::default();
+    for (seed, size) in [(1, 70usize), (2, 257), (3, 4096)] {
+        for share in [1, 2, 15, 17, 64, size] {
+            let logits = row(1, size as u32, seed);
+            let mut random = random::fresh_seed() | 1;
+            let mut allowed = vec![0u32; size.div_ceil(32)];
+            let mut masked = vec![f32::NEG_INFINITY; size];
+            for id in 0..size {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if id == size / 2 || ((random >> 33) as usize).is_multiple_of(share) {
+                    allowed[id / 32] |= 1 << (id % 32);
+                    masked[id] = logits[id];
+                }
+            }
+            let orders = [
+                off(),
+                SamplingParams::default(),
+                SamplingParams::greedy(),
+                SamplingParams { top_p: 0.7, repeat_penalty: 1.3, ..off() },
+                SamplingParams { min_p: 0.1, logit_bias: vec![(3, 2.0), (size as u32 / 2, -1.0)], ..off() },
+            ];
+            for params in orders {
+                let sampler = Sampler::new(params.clone(), seed, 0).with_masked([5, 6].into(), 3);
+                for index in 0..6 {
+                    let with_mask = sampler.sample(&mut scratch, &logits, Some(&allowed), &[1, 2, 3], index);
+                    let without = sampler.sample(&mut scratch, &masked, None, &[1, 2, 3], index);
+                    assert_eq!(with_mask, without, "{size} {share} {params:?}");
+                }
+            }
+        }
+    }
+    let nothing = choose_allowed(&[1.0; 40], &[0, 0]);
+    assert_eq!(nothing, Err(SampleError::AllMasked));
+    let bad = choose_allowed(&[f32::NAN; 40], &[2, 0]);
+    assert!(matches!(bad, Err(SampleError::NotFinite { .. })), "also where it is masked");
+}
+
+fn choose_allowed(logits: &[f32], allowed: &[u32]) -> Result<u32, SampleError> {
+    Sampler::new(off(), 1, 0).sample(&mut Scratch::default(), logits, Some(allowed), &[], 0)
+}
+
 /// Prints how long a token of a large vocabulary takes, for logits that are uniform, which is the
 /// worst case, and for logits as models give them: `cargo test -p minfer-engine -- --ignored
 /// --nocapture speed`.
@@ -470,7 +515,15 @@ fn speed_of_a_large_vocabulary() {
         for (case, params) in &cases {
             let sampler = Sampler::new(params.clone(), 1, 0);
             best(case, &mut |scratch, index| {
-                sampler.sample(scratch, &logits, &history, index).unwrap();
+                sampler.sample(scratch, &logits, None, &history, index).unwrap();
+            });
+        }
+        for (case, share) in [("any allowed", 1), ("half allowed", 2), ("few allowed", 1000)] {
+            let mut allowed = vec![0u32; logits.len() / 32];
+            (0..logits.len()).step_by(share).for_each(|id| allowed[id / 32] |= 1 << (id % 32));
+            let sampler = Sampler::new(SamplingParams::default(), 1, 0);
+            best(case, &mut |scratch, index| {
+                sampler.sample(scratch, &logits, Some(&allowed), &history, index).unwrap();
             });
         }
         best("logprobs", &mut |scratch, _| {

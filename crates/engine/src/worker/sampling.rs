@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Chunk, Worker};
 use crate::EngineError;
+use crate::constraint::Constrained;
 use crate::event::PromptRow;
 use crate::guard::guarded;
 use crate::sampler::logprobs::LogSoftmax;
@@ -33,6 +34,8 @@ struct RowReader<'a> {
     position: usize,
     tokens: &'a [u32],
     sampler: &'a Sampler,
+    /// Tokens that may be chosen, where the sequence has a constraint.
+    allowed: Option<Result<&'a [u32], EngineError>>,
     /// Index of the generated token.
     index: u32,
     /// The token that follows in the prompt, and how many of the most probable ones to report,
@@ -59,6 +62,7 @@ impl Worker {
         for run in wanted.chunks(self.model.extents().rows as usize) {
             let rows: Vec<u32> = run.iter().map(|wanted| wanted.row).collect();
             self.batch.run_head(&mut *self.model, &self.store, &rows)?;
+            self.wait_for_masks(chunks, run);
             self.counts.head_runs += 1;
             self.counts.head_rows += rows.len() as u64;
             for (wanted, read) in run.iter().zip(self.read_rows(chunks, run)) {
@@ -66,6 +70,18 @@ impl Worker {
             }
         }
         Ok(outcomes)
+    }
+
+    /// The masks of the tokens that these rows choose: made, if need be, now.
+    fn wait_for_masks(&mut self, chunks: &[Chunk], run: &[WantedRow]) {
+        for wanted in run {
+            let sequence = &mut self.running[chunks[wanted.chunk].sequence];
+            if sequence.samples_at(wanted.position)
+                && let Some(constraint) = &mut sequence.constraint
+            {
+                constraint.wait();
+            }
+        }
     }
 
     fn wanted_rows(&self, chunks: &[Chunk]) -> Vec<WantedRow> {
@@ -126,29 +142,38 @@ impl Outcome {
 
 impl<'a> RowReader<'a> {
     fn new(sequence: &'a Sequence, position: usize) -> RowReader<'a> {
+        let samples = sequence.samples_at(position);
         let scores = || (sequence.next_in_prompt(position), sequence.prompt_top().unwrap_or(0));
         RowReader {
             position,
             tokens: sequence.tokens(),
             sampler: &sequence.sampler,
+            allowed: sequence.constraint.as_ref().filter(|_| samples).map(Constrained::mask),
             index: sequence.generated() as u32,
             scores: sequence.scores_at(position).then(scores),
-            samples: sequence.samples_at(position),
+            samples,
             logprobs: sequence.logprobs,
         }
     }
 
     fn read(&self, logits: &[f32], scratch: &mut Scratch) -> Result<RowRead, EngineError> {
-        self.score_and_choose(logits, scratch).map_err(|error| EngineError::Sample(error, self.index))
+        let allowed = self.allowed.clone().transpose()?;
+        self.score_and_choose(logits, allowed, scratch)
+            .map_err(|error| EngineError::Sample(error, self.index))
     }
 
-    fn score_and_choose(&self, logits: &[f32], scratch: &mut Scratch) -> Result<RowRead, SampleError> {
+    fn score_and_choose(
+        &self,
+        logits: &[f32],
+        allowed: Option<&[u32]>,
+        scratch: &mut Scratch,
+    ) -> Result<RowRead, SampleError> {
         let mut read = RowRead::default();
         if let Some((next, top)) = self.scores {
             read.prompt_row = Some(self.prompt_row(next, top, logits, scratch)?);
         }
         if self.samples {
-            let id = self.sampler.sample(scratch, logits, self.tokens, self.index)?;
+            let id = self.sampler.sample(scratch, logits, allowed, self.tokens, self.index)?;
             let logprobs = match self.logprobs {
                 Some(top) => Some(LogSoftmax::of(logits)?.of_token(scratch, logits, id, top as usize)),
                 None => None,

@@ -8,6 +8,7 @@ use crate::test_model::{Answer, Bench, END, Shape, eloquent, greedy, scripted};
 use crate::{EngineConfig, EngineError, EventSink, PromptLogprobs, Request, SamplingParams, SubmitError};
 
 mod admission;
+mod constraints;
 mod endings;
 mod faults;
 mod leaving;

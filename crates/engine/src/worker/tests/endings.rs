@@ -9,7 +9,7 @@ fn an_end_token_stops_and_is_not_shown() {
     assert_eq!(answer.text(), "Hi!");
     assert_eq!(answer.ids(), [72, 105, 33, END]);
     assert_eq!(
-        answer.tokens().iter().map(|token| token.is_end).collect::<Vec<_>>(),
+        answer.tokens().iter().map(|token| token.kind == crate::event::TokenKind::End).collect::<Vec<_>>(),
         [false, false, false, true]
     );
     let finished = answer.finished();

@@ -48,8 +48,7 @@ fn a_sink_that_takes_no_more_is_a_client_that_is_gone() {
         }
     }
     let mut bench = bench(&scripted(3, "abcdef"));
-    let sequence = bench.admission.accept(greedy(&[1; 3]), Deaf).unwrap();
-    bench.worker.accept(sequence);
+    bench.submit_with(crate::Submission::new(greedy(&[1; 3]), Deaf)).unwrap();
     bench.drain();
     assert_eq!((bench.stats().steps, bench.stats().cancelled), (1, 1));
     bench.assert_idle();

@@ -63,10 +63,7 @@ impl Drop for Panicking {
 fn submit(bench: &mut Bench, request: Request, at: At) -> (RequestId, mpsc::Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let sink = Panicking { at, events: 0, asked: Mutex::default(), sender };
-    let sequence = bench.admission.accept(request, sink).unwrap();
-    let id = sequence.id();
-    bench.worker.accept(sequence);
-    (id, events)
+    (bench.submit_with(crate::Submission::new(request, sink)).unwrap(), events)
 }
 
 /// Two neighbours of a request, the later one still waiting for a slot at first.
