@@ -29,6 +29,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -169,13 +170,10 @@ where
     Ok(())
 }
 
-/// Waits for the requests that run and wait, as long as they may take.
+/// Waits until all answers are generated and sent, as long as they may take.
 async fn drain(app: &App) {
     let idle = async {
-        while app.loaded().is_some_and(|served| {
-            let stats = served.model.stats();
-            stats.running + stats.waiting > 0
-        }) {
+        while app.answering.load(Ordering::Acquire) > 0 {
             tokio::time::sleep(POLL).await;
         }
     };

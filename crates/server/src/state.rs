@@ -1,13 +1,15 @@
 //! What all handlers share.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use llguidance::api::TopLevelGrammar;
 use minfer::Model;
 
 use crate::ServerConfig;
 use crate::auth::Keys;
 use crate::error::{ApiError, ErrorKind};
+use crate::generate::grammar::{Grammar, Vocabulary};
 use crate::metrics::Metrics;
 
 /// Seconds after which a refused request may be tried again.
@@ -21,10 +23,12 @@ pub(crate) struct App {
     /// Set once the model is loaded.
     served: OnceLock<Served>,
     draining: AtomicBool,
+    /// Answers that are generated or sent.
+    pub(crate) answering: Arc<AtomicUsize>,
 }
 
 /// A loaded model under its name.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Served {
     /// The name that clients see.
     pub name: String,
@@ -32,6 +36,26 @@ pub struct Served {
     pub model: Model,
     /// Seconds since 1970 at which it was loaded.
     pub created: u64,
+    /// Prepared when a grammar is first wanted.
+    vocabulary: Arc<OnceLock<Result<Vocabulary, String>>>,
+}
+
+impl Served {
+    /// `created`: seconds since 1970.
+    pub fn new(name: impl Into<String>, model: Model, created: u64) -> Served {
+        Served { name: name.into(), model, created, vocabulary: Arc::default() }
+    }
+
+    /// Compiles a grammar, which a request gave in `field`.
+    pub(crate) fn compile(&self, grammar: TopLevelGrammar, field: &str) -> Result<Grammar, ApiError> {
+        let vocabulary = self.vocabulary.get_or_init(|| Vocabulary::new(self.model.tokenizer()));
+        let vocabulary = vocabulary.as_ref().map_err(|error| {
+            ApiError::not_supported(field, format!("this model's answers cannot be given a form: {error}"))
+        })?;
+        vocabulary
+            .compile(grammar)
+            .map_err(|error| ApiError::invalid(field, format!("`{field}` cannot be used: {error}")))
+    }
 }
 
 /// Whether requests are carried out.
@@ -52,6 +76,7 @@ impl App {
             metrics: Metrics::default(),
             served: OnceLock::new(),
             draining: AtomicBool::new(false),
+            answering: Arc::default(),
         }
     }
 

@@ -50,7 +50,7 @@ fn load(args: &ServeArgs, found: loading::Found) -> Result<Served> {
     let model = Model::from_loaded(loaded, config, machine, &args.model)?;
     let name = args.model_name.clone().unwrap_or_else(|| name_of(&args.model));
     let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Ok(Served { name, model, created })
+    Ok(Served::new(name, model, created))
 }
 
 /// The name of a file without its ending, or a name as it was given.

@@ -6,12 +6,14 @@ use minfer::text::{DecodeOptions, RenderInput};
 use minfer::{Message, Model};
 use serde_json::{Map, Value as Json};
 
+use super::grammar::{self, Grammar};
 use super::options::{Options, OutputFormat};
 use super::run::{Generation, Terms, TextOf};
 use super::split::Splitter;
+use super::syntax::{self, CallSyntax};
 use crate::auth::Salt;
 use crate::error::{ApiError, ErrorKind};
-use crate::state::App;
+use crate::state::{App, Served};
 
 /// Messages to answer, perhaps by calling tools.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -84,21 +86,22 @@ pub enum ToolChoice {
 /// The template refuses the messages, the model cannot do what is asked, or there is no place.
 pub(crate) async fn start(
     app: &Arc<App>,
-    model: &Model,
+    served: &Served,
     request: ChatRequest,
     salt: Salt,
 ) -> Result<Generation, ApiError> {
-    unsupported(&request)?;
-    let handle = model.clone();
+    let handle = served.clone();
     // Long conversations take a while to render and to encode: not on the threads of the HTTP
     // runtime.
     let prompt = run_blocking(move || {
-        let input = render_input(&handle, &request)?;
-        let prompt = handle.encode_rendering(&input)?;
-        let in_reasoning = request.split_reasoning && ends_in_reasoning(&handle, &prompt);
-        Ok::<_, ApiError>((request, prompt, in_reasoning))
+        let model = &handle.model;
+        let input = render_input(model, &request)?;
+        let prompt = model.encode_rendering(&input)?;
+        let in_reasoning = ends_in_reasoning(model, &prompt);
+        let grammar = form(&handle, &request, in_reasoning)?;
+        Ok::<_, ApiError>((request, prompt, in_reasoning, grammar))
     });
-    let (request, prompt, in_reasoning) = prompt.await??;
+    let (request, prompt, in_reasoning, grammar) = prompt.await??;
     let names: Vec<String> = match request.tool_choice {
         ToolChoice::None => Vec::new(),
         _ => request.tools.iter().map(|tool| tool.name.clone()).collect(),
@@ -112,8 +115,9 @@ pub(crate) async fn start(
             request.parallel_tool_calls,
         )),
     };
-    let terms = Terms { options: &request.options, salt: salt.0, prompt_logprobs: None };
-    Generation::start(app, model, vec![prompt], &terms, text)
+    let terms =
+        Terms { options: &request.options, salt: salt.0, prompt_logprobs: None, grammar: grammar.as_ref() };
+    Generation::start(app, &served.model, vec![prompt], &terms, text)
 }
 
 /// The prompt's text, as the chat template makes it.
@@ -141,18 +145,23 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(failed)
 }
 
-fn unsupported(request: &ChatRequest) -> Result<(), ApiError> {
-    if request.format != OutputFormat::Text {
-        let message = "answers of a given form (JSON, schemas, grammars) are not supported yet";
-        return Err(ApiError::not_supported("response_format", message));
-    }
-    match request.tool_choice {
-        ToolChoice::Required | ToolChoice::Named(_) => {
-            let message = "a tool call cannot be forced yet: `tool_choice` must be auto or none";
-            Err(ApiError::not_supported("tool_choice", message))
+/// The grammar of what a request forces: tool calls, or a form of the answer.
+fn form(served: &Served, request: &ChatRequest, in_reasoning: bool) -> Result<Option<Grammar>, ApiError> {
+    let (tools, several): (Vec<&Tool>, bool) = match &request.tool_choice {
+        ToolChoice::Required => (request.tools.iter().collect(), request.parallel_tool_calls),
+        ToolChoice::Named(name) => (request.tools.iter().filter(|tool| tool.name == *name).collect(), false),
+        ToolChoice::Auto | ToolChoice::None => (Vec::new(), false),
+    };
+    let (grammar, field) = match tools.as_slice() {
+        [] => (grammar::of_format(&request.format), "response_format"),
+        tools => {
+            let syntax = CallSyntax::of_template(served.model.usable_template()?.source());
+            (Some(syntax.grammar(tools, several, served.model.tokenizer())), "tools")
         }
-        ToolChoice::Auto | ToolChoice::None => Ok(()),
-    }
+    };
+    let Some(grammar) = grammar else { return Ok(None) };
+    let grammar = if in_reasoning { syntax::after_reasoning(grammar) } else { grammar };
+    served.compile(grammar, field).map(Some)
 }
 
 fn render_input(model: &Model, request: &ChatRequest) -> Result<RenderInput, ApiError> {

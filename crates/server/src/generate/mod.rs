@@ -1,7 +1,10 @@
 //! Requests of any API, made neutral, run on the engine.
 
+mod call;
 pub mod chat;
+pub(crate) mod grammar;
 pub mod options;
 pub mod output;
 pub(crate) mod run;
 pub(crate) mod split;
+pub(crate) mod syntax;

@@ -1,12 +1,15 @@
 //! Runs requests on the engine: several answers at once, as one stream of outputs.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use minfer::engine::{Event, EventSink, PromptLogprobs, Request, RequestId};
+use minfer::engine::event::TokenKind;
+use minfer::engine::{Event, EventSink, PromptLogprobs, Request, RequestId, Submission};
 use minfer::{Model, StopCause};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::grammar::Grammar;
 use super::options::Options;
 use super::output::{Delta, Finish, FinishReason, Output, Piece, TokenScores};
 use super::split::Splitter;
@@ -53,6 +56,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) salt: Option<u64>,
     /// Report predictions at the prompt's positions, with this many alternatives.
     pub(crate) prompt_logprobs: Option<u32>,
+    /// The form of each answer.
+    pub(crate) grammar: Option<&'a Grammar>,
 }
 
 impl Generation {
@@ -68,23 +73,29 @@ impl Generation {
         text: impl Fn() -> TextOf,
     ) -> Result<Generation, ApiError> {
         let (sender, events) = unbounded_channel();
-        let (app, model) = (Arc::clone(app), model.clone());
-        let (answers, started) = (Vec::new(), Instant::now());
-        let mut generation = Generation { app, model, answers, events, first: None, unfinished: 0, started };
+        let started = Instant::now();
         let shared_seed = seed_of_all(terms.options);
+        let mut submissions = Vec::new();
         for prompt in prompts {
             for choice in 0..terms.options.n {
-                let request = request(prompt.clone(), choice, shared_seed, terms);
-                let sink = Sink { answer: generation.answers.len() as u32, events: sender.clone() };
-                // Those that were accepted before a refusal are cancelled with `generation`.
-                let id = generation.model.engine().submit_to(request, sink).inspect_err(|_| {
-                    generation.app.metrics.ended(OutcomeName::Refused);
-                })?;
-                generation.answers.push(Running { id, finished: false, last_token: None, text: text() });
-                generation.unfinished += 1;
+                let sink = Sink { answer: submissions.len() as u32, events: sender.clone() };
+                let submission = Submission::new(request(prompt.clone(), choice, shared_seed, terms), sink);
+                submissions.push(match terms.grammar {
+                    Some(grammar) => submission.constraint(Box::new(grammar.copy())),
+                    None => submission,
+                });
             }
         }
-        Ok(generation)
+        let ids = model
+            .engine()
+            .submit_many(submissions)
+            .inspect_err(|_| app.metrics.ended(OutcomeName::Refused))?;
+        let running = |id| Running { id, finished: false, last_token: None, text: text() };
+        let answers: Vec<Running> = ids.into_iter().map(running).collect();
+        let unfinished = answers.len();
+        let (app, model) = (Arc::clone(app), model.clone());
+        app.answering.fetch_add(1, Ordering::AcqRel);
+        Ok(Generation { app, model, answers, events, first: None, unfinished, started })
     }
 
     /// Waits for the first event, but not for long: where it is a failure, it is returned.
@@ -134,7 +145,11 @@ impl Generation {
             Event::Token(token) => {
                 self.measure_token(choice);
                 let scores = token.logprobs.map(|logprobs| TokenScores { id: token.id, logprobs });
-                let deltas = self.answers[choice as usize].text.push(&token.text);
+                let text = &mut self.answers[choice as usize].text;
+                let mut deltas = text.push(&token.text);
+                if token.kind == TokenKind::Control {
+                    deltas.extend(text.push_control(&self.model.tokenizer().piece(token.id)));
+                }
                 if deltas.is_empty() && scores.is_none() {
                     return None;
                 }
@@ -194,6 +209,7 @@ impl Drop for Generation {
             self.model.engine().cancel(answer.id);
             self.app.metrics.ended(OutcomeName::Cancelled);
         }
+        self.app.answering.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -203,6 +219,13 @@ impl TextOf {
             _ if text.is_empty() => Vec::new(),
             TextOf::Plain => vec![Delta::Text(text.to_owned())],
             TextOf::Split(splitter) => splitter.push(text),
+        }
+    }
+
+    fn push_control(&mut self, spelling: &str) -> Vec<Delta> {
+        match self {
+            TextOf::Plain => Vec::new(),
+            TextOf::Split(splitter) => splitter.push_control(spelling),
         }
     }
 

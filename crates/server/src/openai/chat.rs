@@ -31,7 +31,7 @@ pub(crate) async fn completions(
     let streaming = Streaming::read(&body)?;
     let request = chat_request::read(&body, served.model.engine().config().n_slots)?;
     let meta = Meta::new(&served, &request);
-    let mut generation = generate::chat::start(&app, &served.model, request, salt).await?;
+    let mut generation = generate::chat::start(&app, &served, request, salt).await?;
     if streaming.stream {
         generation.begin().await?;
         let include_usage = streaming.include_usage;

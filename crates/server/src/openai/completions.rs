@@ -16,7 +16,8 @@ use super::usage::{Totals, reason};
 use crate::auth::Salt;
 use crate::error::ApiError;
 use crate::generate::chat::run_blocking;
-use crate::generate::options::{Options, OutputFormat};
+use crate::generate::grammar;
+use crate::generate::options::Options;
 use crate::generate::output::{Delta, Finish, Output, Piece, TokenScores};
 use crate::generate::run::{Generation, Terms, TextOf};
 use crate::id;
@@ -49,23 +50,24 @@ pub(crate) async fn completions(
     let slots = served.model.engine().config().n_slots;
     let mut options = options::read(&body, slots)?;
     options.logprobs = logprobs(fields.logprobs)?;
-    if options::format(&body)? != OutputFormat::Text {
-        let message = "answers of a given form (JSON, schemas, grammars) are not supported yet";
-        return Err(ApiError::not_supported("response_format", message));
-    }
+    let format = options::format(&body)?;
     if fields.suffix.is_some_and(|suffix| !suffix.is_empty()) {
         return Err(ApiError::not_supported("suffix", "`suffix` is not supported"));
     }
     let prompts = prompts(fields.prompt.as_ref())?;
-    let model = served.model.clone();
-    let prompts = run_blocking(move || {
-        prompts.into_iter().map(|prompt| prompt.encode(&model)).collect::<Result<Vec<_>, _>>()
+    let handle = served.clone();
+    let prepared = run_blocking(move || {
+        let encode = |prompt: Prompt| prompt.encode(&handle.model);
+        let prompts = prompts.into_iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+        let grammar = grammar::of_format(&format).map(|grammar| handle.compile(grammar, "response_format"));
+        Ok::<_, ApiError>((prompts, grammar.transpose()?))
     });
-    let prompts = prompts.await??;
+    let (prompts, grammar) = prepared.await??;
     let echo = fields.echo.unwrap_or(false);
     let mut writer = Writer::new(&served.name, &served.model, &prompts, &options, echo);
     let prompt_logprobs = options.logprobs.filter(|_| echo);
-    let terms = Terms { options: &options, salt: salt.0, prompt_logprobs };
+    let grammar = grammar.as_ref();
+    let terms = Terms { options: &options, salt: salt.0, prompt_logprobs, grammar };
     let mut generation = Generation::start(&app, &served.model, prompts, &terms, || TextOf::Plain)?;
     if streaming.stream {
         generation.begin().await?;

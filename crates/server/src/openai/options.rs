@@ -183,6 +183,40 @@ fn refuse_other_samplers(body: &JsonBody) -> Result<(), ApiError> {
 struct FormatFields {
     response_format: Option<ResponseFormat>,
     grammar: Option<String>,
+    json_schema: Option<Json>,
+    guided_json: Option<Json>,
+    guided_regex: Option<String>,
+    guided_grammar: Option<String>,
+    guided_choice: Option<Vec<String>>,
+    structured_outputs: Option<Structured>,
+}
+
+/// The form in vLLM's words.
+#[derive(Deserialize)]
+struct Structured {
+    json: Option<Json>,
+    regex: Option<String>,
+    grammar: Option<String>,
+    choice: Option<Vec<String>>,
+    json_object: Option<bool>,
+}
+
+impl Structured {
+    fn format(self) -> Option<OutputFormat> {
+        // A schema may come as JSON in a text.
+        let schema = self.json.map(|json| match &json {
+            Json::String(text) => serde_json::from_str(text).unwrap_or(json),
+            _ => json,
+        });
+        let choice = self.choice.map(|texts| {
+            let texts: Vec<String> = texts.iter().map(|text| Json::from(text.as_str()).to_string()).collect();
+            format!("start: {}", texts.join(" | "))
+        });
+        None.or(schema.map(OutputFormat::JsonSchema))
+            .or(self.regex.map(OutputFormat::Regex))
+            .or(self.grammar.or(choice).map(OutputFormat::Lark))
+            .or(self.json_object.unwrap_or(false).then_some(OutputFormat::JsonObject))
+    }
 }
 
 #[derive(Deserialize)]
@@ -199,11 +233,18 @@ struct JsonSchema {
 
 /// The form that the answer must have.
 pub(super) fn format(body: &JsonBody) -> Result<OutputFormat, ApiError> {
-    let FormatFields { response_format, grammar } = body.read()?;
-    if let Some(grammar) = grammar.filter(|grammar| !grammar.is_empty()) {
-        return Ok(OutputFormat::Lark(grammar));
+    let fields: FormatFields = body.read()?;
+    let structured = fields.structured_outputs.unwrap_or(Structured {
+        json: fields.guided_json.or(fields.json_schema),
+        regex: fields.guided_regex,
+        grammar: fields.guided_grammar.or(fields.grammar.filter(|grammar| !grammar.is_empty())),
+        choice: fields.guided_choice,
+        json_object: None,
+    });
+    if let Some(format) = structured.format() {
+        return Ok(format);
     }
-    let Some(format) = response_format else { return Ok(OutputFormat::Text) };
+    let Some(format) = fields.response_format else { return Ok(OutputFormat::Text) };
     let schema = format.json_schema.and_then(|named| named.schema).or(format.schema);
     match (format.r#type.as_str(), schema) {
         ("text", _) => Ok(OutputFormat::Text),

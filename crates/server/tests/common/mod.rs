@@ -177,7 +177,7 @@ fn served(n_slots: u32, queue: usize, n_ctx: u32) -> Served {
     let loaded = Loaded::new(&machine, &file, &options).expect("it loads");
     let config = EngineConfig { queue, ..loaded.engine_config() };
     let model = Model::from_loaded(loaded, config, machine, "tiny").expect("an engine");
-    Served { name: "tiny".to_owned(), model, created: 0 }
+    Served::new("tiny", model, 0)
 }
 
 /// A whole response.
