@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod clients;
 mod compare;
 mod docs;
 mod models;
@@ -31,6 +32,7 @@ struct Cli {
 enum Command {
     Test(test::Args),
     Ci(ci::Args),
+    Clients(clients::Args),
     FetchModels(models::Args),
     Compare(compare::Args),
     Size(size::Args),
@@ -53,6 +55,7 @@ fn dispatch(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Test(args) => test::run(args),
         Command::Ci(args) => ci::run(args),
+        Command::Clients(args) => clients::run(args),
         Command::FetchModels(args) => models::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Size(args) => size::run(args),

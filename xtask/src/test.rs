@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{models, vectors, workspace};
+use crate::{clients, models, vectors, workspace};
 
 /// The folder of the real models, for `testkit::fetched`.
 const ENV_TEST_MODELS: &str = "MINFER_TEST_MODELS";
@@ -25,7 +25,8 @@ const MEASUREMENTS: &str = "speed::";
 /// vocabulary or chat template of llama.cpp's source package, are marked `#[ignore]`. This command
 /// fetches those files, names their folders in MINFER_TEST_MODELS and MINFER_TEST_VECTORS, and runs
 /// ignored tests too; a missing file fails its test. Tests of the larger models run with
-/// --all-models, full products of the contract with --nightly.
+/// --all-models, full products of the contract with --nightly. A run of the whole workspace ends with
+/// `cargo xtask clients`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Args {
     /// Also fetch and test the larger models of the catalogue
@@ -58,7 +59,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         models::fetch(&cache, if args.all_models { models::all() } else { models::TESTED.to_vec() })?;
         command.env(ENV_TEST_MODELS, cache.path()).env(ENV_TEST_VECTORS, vectors::fetch(&cache)?);
     }
-    workspace::run(&mut command)
+    workspace::run(&mut command)?;
+    match args.is_whole() {
+        true => clients::run(&clients::Args::default()),
+        false => Ok(()),
+    }
+}
+
+impl Args {
+    /// Whether nothing is left out of what a plain run does.
+    fn is_whole(&self) -> bool {
+        !self.no_models && self.packages.is_empty() && self.rest.is_empty()
+    }
 }
 
 fn cargo_args(args: &Args) -> Vec<String> {

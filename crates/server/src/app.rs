@@ -14,9 +14,9 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, Any as AnyHeader, CorsLayer};
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
-use crate::error::{ApiError, ErrorKind};
+use crate::error::{ApiError, ErrorKind, write_error};
 use crate::state::App;
-use crate::{auth, id, native, openai};
+use crate::{anthropic, auth, id, native, ollama, openai};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -30,10 +30,21 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/models/{*name}", get(openai::models::one))
         .route("/chat/completions", post(openai::chat::completions))
         .route("/completions", post(openai::completions::completions))
+        .route("/responses", post(openai::responses::responses))
+        .route("/messages", post(anthropic::messages::messages))
+        .route("/messages/count_tokens", post(anthropic::messages::count_tokens))
         .route("/tokenize", post(native::tokenize))
         .route("/detokenize", post(native::detokenize))
         .route("/apply-template", post(native::apply_template));
+    let ollama = Router::new()
+        .route("/chat", post(ollama::chat::chat))
+        .route("/generate", post(ollama::generate::generate))
+        .route("/tags", get(ollama::models::tags))
+        .route("/ps", get(ollama::models::running))
+        .route("/show", post(ollama::models::show))
+        .route("/version", get(ollama::models::version));
     Router::new()
+        .nest("/api", ollama)
         .merge(routes.clone())
         .nest("/v1", routes)
         .fallback(not_found)
@@ -42,6 +53,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .layer(cors(&app.config.cors_origins))
         .layer(RequestBodyTimeoutLayer::new(app.config.read_timeout))
         .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn(write_error))
         .layer(middleware::from_fn(log))
         .with_state(Arc::clone(app))
 }

@@ -1,7 +1,9 @@
 //! Errors of the API: a kind, a message, and the field that is wrong.
 
+use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use minfer::engine::{EngineError, ErrorClass, ParamError, RequestError, SubmitError};
 use minfer::text::TemplateError;
@@ -67,6 +69,23 @@ impl ErrorKind {
             ErrorKind::Timeout => "timeout_error",
         }
     }
+
+    /// The `type` in Anthropic's envelope.
+    pub fn anthropic_type(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidRequest
+            | ErrorKind::ExceedsContext
+            | ErrorKind::MethodNotAllowed
+            | ErrorKind::UnsupportedMediaType
+            | ErrorKind::NotSupported => "invalid_request_error",
+            ErrorKind::Authentication => "authentication_error",
+            ErrorKind::NotFound => "not_found_error",
+            ErrorKind::TooLarge => "request_too_large",
+            ErrorKind::Server => "api_error",
+            ErrorKind::Unavailable => "overloaded_error",
+            ErrorKind::Timeout => "timeout_error",
+        }
+    }
 }
 
 /// An error of the API, before it is written in the envelope of the API that was called.
@@ -118,31 +137,76 @@ impl ApiError {
     pub fn not_supported(param: impl Into<String>, message: impl Into<String>) -> ApiError {
         ApiError { param: Some(param.into()), ..ApiError::new(ErrorKind::NotSupported, message) }
     }
+}
 
-    /// As OpenAI's API writes errors.
-    pub fn to_openai_json(&self) -> Json {
-        let mut error = json!({
-            "code": self.kind.status().as_u16(),
-            "message": self.message,
-            "type": self.kind.openai_type(),
-            "param": self.param,
-        });
-        if let Some(ContextNumbers { n_prompt_tokens, n_ctx }) = self.context {
-            error["n_prompt_tokens"] = n_prompt_tokens.into();
-            error["n_ctx"] = n_ctx.into();
+/// How an API writes errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorStyle {
+    OpenAi,
+    Anthropic,
+    Ollama,
+}
+
+impl ErrorStyle {
+    /// That of the API to which a path belongs.
+    pub(crate) fn of_path(path: &str) -> ErrorStyle {
+        match path.strip_prefix("/v1").unwrap_or(path) {
+            path if path == "/messages" || path.starts_with("/messages/") => ErrorStyle::Anthropic,
+            path if path.starts_with("/api/") => ErrorStyle::Ollama,
+            _ => ErrorStyle::OpenAi,
         }
-        json!({ "error": error })
+    }
+
+    /// The body of an error.
+    pub(crate) fn json(self, error: &ApiError) -> Json {
+        match self {
+            ErrorStyle::OpenAi => openai_json(error),
+            ErrorStyle::Anthropic => json!({
+                "type": "error",
+                "error": {"type": error.kind.anthropic_type(), "message": error.message},
+            }),
+            ErrorStyle::Ollama => json!({"error": error.message}),
+        }
     }
 }
 
+fn openai_json(error: &ApiError) -> Json {
+    let mut body = json!({
+        "code": error.kind.status().as_u16(),
+        "message": error.message,
+        "type": error.kind.openai_type(),
+        "param": error.param,
+    });
+    if let Some(ContextNumbers { n_prompt_tokens, n_ctx }) = error.context {
+        body["n_prompt_tokens"] = n_prompt_tokens.into();
+        body["n_ctx"] = n_ctx.into();
+    }
+    json!({ "error": body })
+}
+
 impl IntoResponse for ApiError {
+    /// The status; the body is written by [`write_error`], which knows the API.
     fn into_response(self) -> Response {
-        let mut response = (self.kind.status(), axum::Json(self.to_openai_json())).into_response();
+        let mut response = self.kind.status().into_response();
         if let Some(seconds) = self.retry_after {
             response.headers_mut().insert(RETRY_AFTER, seconds.into());
         }
+        response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Gives an error its body, in the style of the API that was called.
+pub(crate) async fn write_error(request: Request, next: Next) -> Response {
+    let style = ErrorStyle::of_path(request.uri().path());
+    let mut response = next.run(request).await;
+    let Some(error) = response.extensions_mut().remove::<ApiError>() else { return response };
+    let (parts, _) = response.into_parts();
+    let body = axum::Json(style.json(&error)).into_response();
+    let mut written = Response::from_parts(parts, axum::body::Body::empty());
+    written.headers_mut().extend(body.headers().clone());
+    *written.body_mut() = body.into_body();
+    written
 }
 
 impl From<SubmitError> for ApiError {
@@ -178,6 +242,7 @@ impl From<EngineError> for ApiError {
     fn from(error: EngineError) -> ApiError {
         let kind = match error.class() {
             ErrorClass::Request => ErrorKind::InvalidRequest,
+            ErrorClass::Unavailable if error == EngineError::Deadline => ErrorKind::Timeout,
             ErrorClass::Unavailable => ErrorKind::Unavailable,
             ErrorClass::Failure => ErrorKind::Server,
         };

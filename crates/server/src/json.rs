@@ -16,6 +16,11 @@ use crate::state::App;
 pub(crate) struct JsonBody(Json);
 
 impl JsonBody {
+    /// An object that is part of a body.
+    pub(crate) fn of(fields: serde_json::Map<String, Json>) -> JsonBody {
+        JsonBody(fields.into())
+    }
+
     /// Reads the fields of `T`; others are ignored.
     ///
     /// # Errors
@@ -23,6 +28,11 @@ impl JsonBody {
     pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ApiError> {
         read(&self.0)
     }
+}
+
+/// A number in the fewest digits that give back the same f32.
+pub(crate) fn number(value: f32) -> Json {
+    value.to_string().parse::<f64>().map_or(Json::Null, Json::from)
 }
 
 /// Reads a value; errors name the path inside of it.

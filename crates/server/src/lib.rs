@@ -1,4 +1,4 @@
-//! The HTTP server: OpenAI's API on one engine.
+//! The HTTP server: the APIs of OpenAI, Anthropic and Ollama on one engine.
 //!
 //! A route reads its own JSON and makes one neutral request of it
 //! ([`generate::chat::ChatRequest`]). [`generate`] runs it on the engine and gives back a stream of
@@ -9,6 +9,7 @@
 //! for a client.
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod app;
 mod auth;
 mod config;
@@ -19,9 +20,10 @@ mod json;
 mod listen;
 mod metrics;
 mod native;
+mod ollama;
 mod openai;
-mod sse;
 mod state;
+mod stream;
 
 use std::future::Future;
 use std::io;

@@ -38,6 +38,9 @@ pub(super) struct Inner {
     template_fault: Option<TemplateError>,
     path: PathBuf,
     n_ctx: u32,
+    family: &'static str,
+    parameters: u64,
+    weight_bytes: u64,
 }
 
 impl Model {
@@ -74,8 +77,21 @@ impl Model {
         let path = path.into();
         let (template, template_fault) = (loaded.template.take(), loaded.template_fault.take());
         let (tokenizer, n_ctx) = (Arc::clone(&loaded.tokenizer), loaded.n_ctx);
+        let (family, parameters) = (loaded.model.family.architecture, loaded.model.parameters);
+        let weight_bytes = loaded.file_weight_bytes;
         let engine = loaded.into_engine_with(config)?;
-        Ok(Model(Arc::new(Inner { engine, machine, tokenizer, template, template_fault, path, n_ctx })))
+        Ok(Model(Arc::new(Inner {
+            engine,
+            machine,
+            tokenizer,
+            template,
+            template_fault,
+            path,
+            n_ctx,
+            family,
+            parameters,
+            weight_bytes,
+        })))
     }
 
     /// A request for the answer to a few messages.
@@ -111,6 +127,21 @@ impl Model {
     /// The model file; `(memory)` for one that was read from bytes.
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// The model's family, as files name it: `llama`, `qwen2`.
+    pub fn family(&self) -> &'static str {
+        self.0.family
+    }
+
+    /// Elements of all weights.
+    pub fn parameters(&self) -> u64 {
+        self.0.parameters
+    }
+
+    /// Bytes of the file's weights.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
     }
 
     /// How many tokens a text has.

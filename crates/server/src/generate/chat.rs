@@ -11,6 +11,7 @@ use super::options::{Options, OutputFormat};
 use super::run::{Generation, Terms, TextOf};
 use super::split::Splitter;
 use super::syntax::{self, CallSyntax};
+use super::tool_text;
 use crate::auth::Salt;
 use crate::error::{ApiError, ErrorKind};
 use crate::state::{App, Served};
@@ -131,7 +132,6 @@ pub(crate) async fn rendered(model: &Model, request: ChatRequest) -> Result<Stri
 }
 
 /// Tokens of the prompt.
-#[expect(dead_code, reason = "for routes that count tokens")]
 pub(crate) async fn count(model: &Model, request: ChatRequest) -> Result<usize, ApiError> {
     let model = model.clone();
     run_blocking(move || Ok(model.encode_rendering(&render_input(&model, &request)?)?.len())).await?
@@ -170,9 +170,12 @@ fn render_input(model: &Model, request: &ChatRequest) -> Result<RenderInput, Api
         _ => request.tools.iter().map(Tool::to_json).collect(),
     };
     let mut messages = request.messages.clone();
-    let knows_tools = model.usable_template()?.source().contains("tools");
-    if !tools.is_empty() && !knows_tools {
-        describe_tools(&mut messages, &tools);
+    let template = model.usable_template()?.source();
+    if !tools.is_empty() && !template.contains("tools") {
+        tool_text::describe(&mut messages, &tools);
+    }
+    if !template.contains("tool_calls") {
+        tool_text::spell_calls(&mut messages);
     }
     Ok(RenderInput {
         messages,
@@ -182,20 +185,6 @@ fn render_input(model: &Model, request: &ChatRequest) -> Result<RenderInput, Api
         variables: request.template_variables.clone(),
         now: None,
     })
-}
-
-/// Tells a model whose template does not know tools how to call them.
-fn describe_tools(messages: &mut Vec<Message>, tools: &[Json]) {
-    let list: Vec<String> = tools.iter().map(Json::to_string).collect();
-    let text = format!(
-        "You can call these functions:\n{}\nTo call one, answer only with \
-         <tool_call>{{\"name\": NAME, \"arguments\": OBJECT}}</tool_call>",
-        list.join("\n")
-    );
-    match messages.first_mut().filter(|first| first.role == "system") {
-        Some(Message { content: Json::String(content), .. }) => *content = format!("{content}\n\n{text}"),
-        _ => messages.insert(0, Message::new("system", text)),
-    }
 }
 
 /// Whether the prompt ends inside of reasoning that its template has opened.

@@ -1,5 +1,6 @@
 //! Requests of any API, made neutral, run on the engine.
 
+pub(crate) mod blocks;
 mod call;
 pub mod chat;
 pub(crate) mod grammar;
@@ -8,3 +9,4 @@ pub mod output;
 pub(crate) mod run;
 pub(crate) mod split;
 pub(crate) mod syntax;
+mod tool_text;

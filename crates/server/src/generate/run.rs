@@ -30,6 +30,7 @@ pub(crate) struct Generation {
     /// An event that was waited for before the headers.
     first: Option<(u32, Event)>,
     unfinished: usize,
+    prompt_tokens: usize,
     started: Instant,
 }
 
@@ -75,6 +76,7 @@ impl Generation {
         let (sender, events) = unbounded_channel();
         let started = Instant::now();
         let shared_seed = seed_of_all(terms.options);
+        let prompt_tokens = prompts.first().map_or(0, Vec::len);
         let mut submissions = Vec::new();
         for prompt in prompts {
             for choice in 0..terms.options.n {
@@ -95,7 +97,12 @@ impl Generation {
         let unfinished = answers.len();
         let (app, model) = (Arc::clone(app), model.clone());
         app.answering.fetch_add(1, Ordering::AcqRel);
-        Ok(Generation { app, model, answers, events, first: None, unfinished, started })
+        Ok(Generation { app, model, answers, events, first: None, unfinished, prompt_tokens, started })
+    }
+
+    /// Tokens of the first prompt.
+    pub(crate) fn prompt_tokens(&self) -> usize {
+        self.prompt_tokens
     }
 
     /// Waits for the first event, but not for long: where it is a failure, it is returned.

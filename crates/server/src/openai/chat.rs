@@ -12,13 +12,13 @@ use super::logprobs::chat_entry;
 use super::stream_options::Streaming;
 use super::usage::{Totals, reason};
 use crate::auth::Salt;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorStyle};
 use crate::generate::chat::ChatRequest;
 use crate::generate::output::{Delta, Output, Piece};
 use crate::generate::run::Generation;
 use crate::json::JsonBody;
-use crate::sse::{self, ChunkWriter};
 use crate::state::{App, Served};
+use crate::stream::{self, Chunk, ChunkWriter};
 use crate::{generate, id};
 
 /// Answers messages.
@@ -35,7 +35,7 @@ pub(crate) async fn completions(
     if streaming.stream {
         generation.begin().await?;
         let include_usage = streaming.include_usage;
-        return Ok(sse::response(generation, ChatStream { meta, totals: Totals::default(), include_usage }));
+        return Ok(stream::events(generation, ChatStream { meta, totals: Totals::default(), include_usage }));
     }
     whole(generation, &meta).await.map(|json| axum::Json(json).into_response())
 }
@@ -190,14 +190,14 @@ fn delta_json(delta: Delta) -> Json {
 }
 
 impl ChunkWriter for ChatStream {
-    fn begin(&mut self) -> Vec<Json> {
+    fn begin(&mut self) -> Vec<Chunk> {
         let role = json!({"role": "assistant", "content": ""});
-        (0..self.meta.n).map(|choice| self.chunk(choice, role.clone(), None, Json::Null)).collect()
+        (0..self.meta.n).map(|choice| self.chunk(choice, role.clone(), None, Json::Null).into()).collect()
     }
 
-    fn output(&mut self, output: Output) -> Vec<Json> {
+    fn output(&mut self, output: Output) -> Vec<Chunk> {
         let Output { choice, piece } = output;
-        match piece {
+        let chunks = match piece {
             Piece::Prompt(_) => Vec::new(),
             Piece::Token { deltas, logprobs } => {
                 let logprobs =
@@ -210,16 +210,21 @@ impl ChunkWriter for ChatStream {
                 chunks.push(self.chunk(choice, json!({}), Some(reason(&finish.reason)), Json::Null));
                 chunks
             }
-        }
+        };
+        chunks.into_iter().map(Chunk::from).collect()
     }
 
-    fn end(&mut self) -> Vec<Json> {
-        if !self.include_usage {
-            return Vec::new();
-        }
-        let mut chunk = self.meta.object("chat.completion.chunk", json!([]));
-        chunk["usage"] = self.totals.to_json();
-        chunk["timings"] = self.totals.timings();
-        vec![chunk]
+    fn end(&mut self) -> Vec<Chunk> {
+        let usage = self.include_usage.then(|| {
+            let mut chunk = self.meta.object("chat.completion.chunk", json!([]));
+            chunk["usage"] = self.totals.to_json();
+            chunk["timings"] = self.totals.timings();
+            chunk.into()
+        });
+        usage.into_iter().chain([super::done()]).collect()
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Chunk> {
+        vec![ErrorStyle::OpenAi.json(error).into(), super::done()]
     }
 }

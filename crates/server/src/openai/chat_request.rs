@@ -25,8 +25,9 @@ struct Fields {
     add_generation_prompt: Option<bool>,
 }
 
+/// A tool in the shape of OpenAI's chat API.
 #[derive(Deserialize)]
-struct ToolFields {
+pub(crate) struct ToolFields {
     r#type: String,
     function: Option<Function>,
 }
@@ -136,7 +137,8 @@ fn check_content(index: usize, message: &Message) -> Result<(), ApiError> {
     }
 }
 
-fn tools(fields: Vec<ToolFields>) -> Result<Vec<Tool>, ApiError> {
+/// Checks tools.
+pub(crate) fn tools(fields: Vec<ToolFields>) -> Result<Vec<Tool>, ApiError> {
     let tool = |(index, tool): (usize, ToolFields)| {
         let path = format!("tools[{index}]");
         let function = tool.function.filter(|_| tool.r#type == "function");
@@ -155,7 +157,8 @@ fn tools(fields: Vec<ToolFields>) -> Result<Vec<Tool>, ApiError> {
     fields.into_iter().enumerate().map(tool).collect()
 }
 
-fn tool_choice(value: Option<&Json>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
+/// Reads `tool_choice`.
+pub(super) fn tool_choice(value: Option<&Json>, tools: &[Tool]) -> Result<ToolChoice, ApiError> {
     let wrong = |text: String| ApiError::invalid("tool_choice", text);
     let choice = match value {
         None => ToolChoice::Auto,

@@ -14,7 +14,7 @@ use super::options;
 use super::stream_options::Streaming;
 use super::usage::{Totals, reason};
 use crate::auth::Salt;
-use crate::error::ApiError;
+use crate::error::{ApiError, ErrorStyle};
 use crate::generate::chat::run_blocking;
 use crate::generate::grammar;
 use crate::generate::options::Options;
@@ -22,8 +22,8 @@ use crate::generate::output::{Delta, Finish, Output, Piece, TokenScores};
 use crate::generate::run::{Generation, Terms, TextOf};
 use crate::id;
 use crate::json::{self, JsonBody};
-use crate::sse::{self, ChunkWriter};
 use crate::state::App;
+use crate::stream::{self, Chunk, ChunkWriter};
 
 #[derive(Deserialize)]
 struct Fields {
@@ -72,7 +72,7 @@ pub(crate) async fn completions(
     if streaming.stream {
         generation.begin().await?;
         writer.include_usage = streaming.include_usage;
-        return Ok(sse::response(generation, writer));
+        return Ok(stream::events(generation, writer));
     }
     writer.whole(generation).await.map(|json| axum::Json(json).into_response())
 }
@@ -290,7 +290,7 @@ impl Writer {
 }
 
 impl ChunkWriter for Writer {
-    fn begin(&mut self) -> Vec<Json> {
+    fn begin(&mut self) -> Vec<Chunk> {
         if self.echoed.is_none() {
             return Vec::new();
         }
@@ -298,31 +298,35 @@ impl ChunkWriter for Writer {
         choices
             .map(|choice| {
                 let text = self.echo(choice);
-                self.chunk(choice, &text, None, Json::Null)
+                self.chunk(choice, &text, None, Json::Null).into()
             })
             .collect()
     }
 
-    fn output(&mut self, output: Output) -> Vec<Json> {
+    fn output(&mut self, output: Output) -> Vec<Chunk> {
         let (choice, text, finish) = self.add(output);
         let logprobs = self.logprobs(choice);
         let mut chunks = Vec::new();
         let scored = logprobs["tokens"].as_array().is_some_and(|tokens| !tokens.is_empty());
         if !text.is_empty() || scored {
-            chunks.push(self.chunk(choice, &text, None, if scored { logprobs } else { Json::Null }));
+            chunks.push(self.chunk(choice, &text, None, if scored { logprobs } else { Json::Null }).into());
         }
         if let Some(finish) = finish {
-            chunks.push(self.chunk(choice, "", Some(reason(&finish.reason)), Json::Null));
+            chunks.push(self.chunk(choice, "", Some(reason(&finish.reason)), Json::Null).into());
         }
         chunks
     }
 
-    fn end(&mut self) -> Vec<Json> {
-        if !self.include_usage {
-            return Vec::new();
-        }
-        let mut chunk = self.object(json!([]));
-        chunk["usage"] = self.totals.to_json();
-        vec![chunk]
+    fn end(&mut self) -> Vec<Chunk> {
+        let usage = self.include_usage.then(|| {
+            let mut chunk = self.object(json!([]));
+            chunk["usage"] = self.totals.to_json();
+            chunk.into()
+        });
+        usage.into_iter().chain([super::done()]).collect()
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Chunk> {
+        vec![ErrorStyle::OpenAi.json(error).into(), super::done()]
     }
 }

@@ -4,6 +4,7 @@ use minfer::Model;
 use serde_json::{Map, Value as Json, json};
 
 use crate::generate::output::TokenScores;
+use crate::json::number;
 
 /// A token's text; bytes that are no text become U+FFFD.
 pub(super) fn text(model: &Model, id: u32) -> String {
@@ -11,7 +12,7 @@ pub(super) fn text(model: &Model, id: u32) -> String {
 }
 
 fn entry(model: &Model, id: u32, logprob: f32) -> Json {
-    json!({"token": text(model, id), "logprob": logprob, "bytes": model.tokenizer().token_bytes(id)})
+    json!({"token": text(model, id), "logprob": number(logprob), "bytes": model.tokenizer().token_bytes(id)})
 }
 
 /// One item of a chat's `logprobs.content`.
@@ -39,8 +40,8 @@ impl Legacy {
         self.text_offset.push(self.offset);
         self.offset += text.chars().count();
         self.tokens.push(text.into());
-        self.token_logprobs.push(logprob.map_or(Json::Null, Json::from));
-        let names = top.iter().map(|&(id, logprob)| (self::text(model, id), Json::from(logprob)));
+        self.token_logprobs.push(logprob.map_or(Json::Null, number));
+        let names = top.iter().map(|&(id, logprob)| (self::text(model, id), number(logprob)));
         self.top_logprobs.push(match logprob {
             None => Json::Null,
             Some(_) => Json::Object(names.collect::<Map<String, Json>>()),

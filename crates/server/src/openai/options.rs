@@ -56,7 +56,7 @@ const OTHER_SAMPLERS: [(&str, &[f64]); 8] = [
 const MOST_STOPS: usize = 64;
 
 /// Reads the options; `slots` is how many answers run at once.
-pub(super) fn read(body: &JsonBody, slots: usize) -> Result<Options, ApiError> {
+pub(crate) fn read(body: &JsonBody, slots: usize) -> Result<Options, ApiError> {
     refuse_other_samplers(body)?;
     let fields: Fields = body.read()?;
     let n = fields.n.unwrap_or(1);

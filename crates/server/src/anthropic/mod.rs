@@ -1,0 +1,4 @@
+//! Anthropic's API.
+
+pub(crate) mod messages;
+mod request;
