@@ -16,7 +16,7 @@ use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::error::{ApiError, ErrorKind, write_error};
 use crate::state::App;
-use crate::{anthropic, auth, id, native, ollama, openai};
+use crate::{anthropic, auth, id, infill, native, ollama, openai};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,6 +33,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/responses", post(openai::responses::responses))
         .route("/messages", post(anthropic::messages::messages))
         .route("/messages/count_tokens", post(anthropic::messages::count_tokens))
+        .route("/infill", post(infill::infill))
         .route("/tokenize", post(native::tokenize))
         .route("/detokenize", post(native::detokenize))
         .route("/apply-template", post(native::apply_template));

@@ -16,6 +16,7 @@ mod config;
 pub mod error;
 pub mod generate;
 mod id;
+mod infill;
 mod json;
 mod listen;
 mod metrics;

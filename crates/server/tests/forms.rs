@@ -179,3 +179,57 @@ fn forms_that_cannot_be_kept_are_refused() {
         &serde_json::from_str(text(&ask(&place, json!({"guided_json": self::schema()})))).expect("JSON"),
     );
 }
+
+#[test]
+fn hostile_forms_end_no_server() {
+    let place = Place::new(Settings::default());
+    let deep = |open: &str, close: &str| format!("{}a{}", open.repeat(60_000), close.repeat(60_000));
+    let mut nested = json!({"type": "string"});
+    for _ in 0..100 {
+        nested = json!({"type": "array", "items": nested});
+    }
+    let names: Vec<String> = (0..3000).map(|index| format!("word{index}")).collect();
+    let forms = [
+        json!({"guided_regex": deep("(", ")")}),
+        json!({"guided_regex": "(a*)*b{1,100000}"}),
+        json!({"grammar": format!("start: {}", deep("(", ")").replace('a', "\"a\""))}),
+        json!({"grammar": "start: (\"a\"*)*"}),
+        json!({"grammar": "start: e\ne: e \"+\" e | \"1\""}),
+        json!({"grammar": "start: start"}),
+        json!({"grammar": ""}),
+        json!({"guided_json": nested}),
+        json!({"guided_json": {"type": "string", "pattern": "^(?=a)b"}}),
+        json!({"guided_json": {"type": "array", "items": {"type": "string", "pattern": "^[a-z]+$"}}}),
+        json!({"guided_json": {"type": "object", "properties": {}}}),
+        json!({"guided_json": {"type": "string", "maxLength": 65_536}}),
+        json!({"guided_json": {"enum": names}}),
+        json!({"guided_json": {"$defs": {"x": {"enum": ["a"]}}, "type": "array", "items": {"$ref": "#/$defs/x"}}}),
+        json!({"guided_json": {"$ref": "#"}}),
+        json!({"guided_json": {"not": {"type": "string"}}}),
+        json!({"guided_json": {"if": {"type": "string"}, "then": {"minLength": 2}}}),
+        json!({"guided_json": {"type": "object", "patternProperties": {"^a": {"type": "integer"}}}}),
+        json!({"guided_json": true}),
+        json!({"guided_json": 5}),
+    ];
+    for form in forms {
+        let response =
+            place.post("/v1/chat/completions", &body(crate::with(form.clone(), json!({"max_tokens": 8}))));
+        let shown: String = form.to_string().chars().take(120).collect();
+        assert!(matches!(response.status, 200 | 400), "{shown}: {} {}", response.status, response.body);
+    }
+    // One wrong tool is named; the others are not to blame.
+    let wrong = json!({"type": "function", "function": {"name": "b", "parameters": {"type": "nothing"}}});
+    let refused = place
+        .post("/v1/chat/completions", &body(json!({"tools": [tool("a"), wrong], "tool_choice": "required"})));
+    assert_eq!(refused.status, 400);
+    assert_fits(
+        &serde_json::from_str(text(&ask(&place, json!({"guided_json": self::schema()})))).expect("JSON"),
+    );
+}
+
+fn with(mut body: Value, more: Value) -> Value {
+    for (name, value) in more.as_object().expect("an object") {
+        body[name] = value.clone();
+    }
+    body
+}

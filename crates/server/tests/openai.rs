@@ -205,6 +205,9 @@ fn wrong_requests_name_the_field() {
     }
     let other = place.post("/v1/chat/completions", &chat(json!({"mirostat": 2})));
     assert_eq!((other.status, other.json()["error"]["type"].clone()), (501, json!("not_supported_error")));
+    let gap = json!({"prompt": "a", "suffix": "b"});
+    assert_eq!(place.post("/v1/completions", &gap).status, 501, "the model fills no gaps");
+    assert_eq!(place.post("/infill", &json!({"input_prefix": "a"})).status, 501);
     let raised = place.post("/v1/chat/completions", &chat(message(json!("raise"))));
     assert_eq!(raised.status, 400);
     assert!(raised.body.contains("not this word"), "{}", raised.body);

@@ -4,6 +4,7 @@ pub(crate) mod blocks;
 mod call;
 pub mod chat;
 pub(crate) mod grammar;
+pub(crate) mod infill;
 pub mod options;
 pub mod output;
 pub(crate) mod run;

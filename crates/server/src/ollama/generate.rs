@@ -13,6 +13,7 @@ use super::options::{self, Common};
 use crate::auth::Salt;
 use crate::error::ApiError;
 use crate::generate::chat::{ChatRequest, ToolChoice, run_blocking};
+use crate::generate::infill::{self, Gap};
 use crate::generate::run::{Generation, Terms, TextOf};
 use crate::json::JsonBody;
 use crate::openai::chat_request;
@@ -37,14 +38,10 @@ pub(crate) async fn generate(
     let served = app.served()?.clone();
     let common = options::read(&body, served.model.engine().config().n_slots)?;
     let fields: Fields = body.read()?;
-    for (name, given) in [
-        ("suffix", fields.suffix.as_ref().is_some_and(|suffix| !suffix.is_empty())),
-        ("images", fields.images.as_ref().is_some_and(|images| !images.is_empty())),
-    ] {
-        if given {
-            return Err(ApiError::not_supported(name, format!("`{name}` is not supported")));
-        }
+    if fields.images.is_some_and(|images| !images.is_empty()) {
+        return Err(ApiError::not_supported("images", "`images` is not supported"));
     }
+    let suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
     let prompt = fields.prompt.unwrap_or_default();
     if prompt.is_empty() {
         let loaded = json!({
@@ -55,8 +52,8 @@ pub(crate) async fn generate(
     }
     let streams = common.stream;
     let is_raw = fields.raw.unwrap_or(false) || served.model.chat_template().is_none();
-    let mut generation = match is_raw {
-        true => raw(&app, &served, prompt, common, salt).await?,
+    let mut generation = match is_raw || suffix.is_some() {
+        true => raw(&app, &served, prompt, suffix, common, salt).await?,
         false => answer(&app, &served, prompt, fields.system, common, salt).await?,
     };
     let writer = Writer::new(&served.name, Shape::Response);
@@ -71,14 +68,20 @@ async fn raw(
     app: &Arc<App>,
     served: &Served,
     prompt: String,
+    suffix: Option<String>,
     common: Common,
     salt: Salt,
 ) -> Result<Generation, ApiError> {
     let (handle, format) = (served.clone(), common.format);
     let prepared = run_blocking(move || {
-        let options = EncodeOptions { add_special: true, parse_special: true };
-        let ids = handle.model.tokenizer().encode(&prompt, options);
-        let ids = ids.map_err(|error| ApiError::invalid("prompt", error.to_string()))?;
+        let ids = match suffix {
+            Some(suffix) => infill::prompt(&handle.model, &Gap { prefix: prompt, suffix, ..Gap::default() })?,
+            None => {
+                let options = EncodeOptions { add_special: true, parse_special: true };
+                let ids = handle.model.tokenizer().encode(&prompt, options);
+                ids.map_err(|error| ApiError::invalid("prompt", error.to_string()))?
+            }
+        };
         let grammar = generate::grammar::of_format(&format).map(|grammar| handle.compile(grammar, "format"));
         Ok::<_, ApiError>((ids, grammar.transpose()?))
     });

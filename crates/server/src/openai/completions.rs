@@ -17,6 +17,7 @@ use crate::auth::Salt;
 use crate::error::{ApiError, ErrorStyle};
 use crate::generate::chat::run_blocking;
 use crate::generate::grammar;
+use crate::generate::infill::{self, Gap};
 use crate::generate::options::Options;
 use crate::generate::output::{Delta, Finish, Output, Piece, TokenScores};
 use crate::generate::run::{Generation, Terms, TextOf};
@@ -51,13 +52,11 @@ pub(crate) async fn completions(
     let mut options = options::read(&body, slots)?;
     options.logprobs = logprobs(fields.logprobs)?;
     let format = options::format(&body)?;
-    if fields.suffix.is_some_and(|suffix| !suffix.is_empty()) {
-        return Err(ApiError::not_supported("suffix", "`suffix` is not supported"));
-    }
+    let suffix = fields.suffix.filter(|suffix| !suffix.is_empty());
     let prompts = prompts(fields.prompt.as_ref())?;
     let handle = served.clone();
     let prepared = run_blocking(move || {
-        let encode = |prompt: Prompt| prompt.encode(&handle.model);
+        let encode = |prompt: Prompt| prompt.encode(&handle.model, suffix.as_deref());
         let prompts = prompts.into_iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         let grammar = grammar::of_format(&format).map(|grammar| handle.compile(grammar, "response_format"));
         Ok::<_, ApiError>((prompts, grammar.transpose()?))
@@ -93,7 +92,17 @@ enum Prompt {
 }
 
 impl Prompt {
-    fn encode(self, model: &Model) -> Result<Vec<u32>, ApiError> {
+    /// Token ids; with a suffix, those after which the model fills the gap before it.
+    fn encode(self, model: &Model, suffix: Option<&str>) -> Result<Vec<u32>, ApiError> {
+        match (self, suffix) {
+            (Prompt::Text(prefix), Some(suffix)) => {
+                infill::prompt(model, &Gap { prefix, suffix: suffix.to_owned(), ..Gap::default() })
+            }
+            (prompt, _) => prompt.encode_plain(model),
+        }
+    }
+
+    fn encode_plain(self, model: &Model) -> Result<Vec<u32>, ApiError> {
         match self {
             Prompt::Tokens(ids) => Ok(ids),
             Prompt::Text(text) => {

@@ -9,7 +9,7 @@ pub(crate) mod options;
 pub(crate) mod responses;
 mod responses_request;
 mod stream_options;
-mod usage;
+pub(crate) mod usage;
 
 /// The end of a stream of chunks.
 fn done() -> crate::stream::Chunk {

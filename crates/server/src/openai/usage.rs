@@ -43,7 +43,7 @@ impl Totals {
 }
 
 /// Times of one answer. A speed that was not measured is null.
-fn timings(usage: Usage, timings: Timings) -> Json {
+pub(crate) fn timings(usage: Usage, timings: Timings) -> Json {
     let fed = usage.prompt - usage.cached.min(usage.prompt);
     let speed = |tokens: u32, ms: f64| (tokens > 0 && ms > 0.0).then(|| f64::from(tokens) * 1e3 / ms);
     json!({

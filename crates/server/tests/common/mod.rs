@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use minfer::engine::EngineConfig;
 use minfer::{ContextLength, LoadOptions, Loaded, Machine, MachineOptions, Model, ModelFile};
 use minfer_server::{Observer, Served, ServerConfig, ServerError};
+use minfer_testkit::fetched;
 use minfer_testkit::synthetic::Family;
 use serde_json::Value;
 
@@ -39,12 +40,14 @@ pub(crate) struct Settings {
     pub(crate) n_slots: u32,
     pub(crate) queue: usize,
     pub(crate) n_ctx: u32,
+    /// A fetched model in place of the tiny one.
+    pub(crate) real: Option<&'static str>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         let config = ServerConfig { port: 0, ..ServerConfig::default() };
-        Settings { config, n_slots: 4, queue: 16, n_ctx: 2048 }
+        Settings { config, n_slots: 4, queue: 16, n_ctx: 2048, real: None }
     }
 }
 
@@ -78,11 +81,11 @@ impl Place {
         let (listening, address) = mpsc::channel();
         let (ready_sender, ready) = mpsc::channel();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let Settings { config, n_slots, queue, n_ctx } = settings;
+        let Settings { config, n_slots, queue, n_ctx, real } = settings;
         let server = std::thread::spawn(move || {
             let load = move || {
                 let _ = held.recv();
-                Ok::<_, ServerError>(served(n_slots, queue, n_ctx))
+                Ok::<_, ServerError>(served(n_slots, queue, n_ctx, real))
             };
             let stop = async move { drop(stopped.await) };
             minfer_server::run(config, load, &Told { listening, ready: ready_sender }, stop)
@@ -165,11 +168,16 @@ impl Drop for Place {
     }
 }
 
-fn served(n_slots: u32, queue: usize, n_ctx: u32) -> Served {
-    let mut file = Family::Llama.model();
-    file.set_context_length(n_ctx);
-    file.set("tokenizer.chat_template", TEMPLATE);
-    let file = ModelFile::from_bytes(file.to_bytes()).expect("a sound file");
+fn served(n_slots: u32, queue: usize, n_ctx: u32, real: Option<&str>) -> Served {
+    let file = match real {
+        Some(name) => ModelFile::open(&fetched::model(name)).expect("a sound file"),
+        None => {
+            let mut file = Family::Llama.model();
+            file.set_context_length(n_ctx);
+            file.set("tokenizer.chat_template", TEMPLATE);
+            ModelFile::from_bytes(file.to_bytes()).expect("a sound file")
+        }
+    };
     let machine = Machine::new(&MachineOptions { threads: Some(2), ..MachineOptions::default() });
     let machine = machine.expect("a machine");
     let options =
