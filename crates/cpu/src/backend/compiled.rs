@@ -47,7 +47,8 @@ impl CompiledGraph {
     ) -> Result<u64, BackendError> {
         let lowered = lower(model_graph, graph, plan, kv)?;
         let workspace = plan.workspace_bytes.next_multiple_of(4);
-        Ok(workspace + Scratch::bytes_for(&lowered, plan.extents, kv, workers))
+        let counters = lowered.steps.len() as u64 * ChunkCounter::share_bytes(workers);
+        Ok(workspace + counters + Scratch::bytes_for(&lowered, plan.extents, kv, workers))
     }
 
     /// Lowers the graph and takes its memory.
@@ -68,7 +69,7 @@ impl CompiledGraph {
         weights.check(model_graph)?;
         let workspace = HostBuffer::new(plan.workspace_bytes, "workspace")?;
         let scratch = Scratch::new(&lowered, plan.extents, kv, pool.threads())?;
-        let counters = lowered.steps.iter().map(|_| ChunkCounter::default()).collect();
+        let counters = lowered.steps.iter().map(|_| ChunkCounter::with_shares(pool.threads())).collect();
         let (weights, check, mut planned) = (weights.clone(), BatchCheck::default(), plan.extents);
         if graph.values.iter().all(|value| value.row_symbol() != Symbol::Rows) {
             // A body reads no output rows, so a batch may have more than the head takes at once.

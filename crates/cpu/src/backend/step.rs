@@ -201,7 +201,7 @@ impl Step {
             Step::Embed { table, by, output } => run.embed(share(output), *table, *by, &rows(output)),
             Step::Angles { table } => run.angles(worker.share(run.batch.positions.len()), *table),
             Step::Quantise { input } => run.quantise(share(input), &rows(input)),
-            Step::Linear { parts, input, output } => run.linear(counter, parts, input, &rows(output)),
+            Step::Linear { parts, input, output } => run.linear(worker, counter, parts, input, &rows(output)),
             Step::Norm { norm: spec, input, output } => {
                 norm(isa, share(output), &run.norm(spec), &rows(input), &rows(output));
             }
@@ -222,7 +222,7 @@ impl Step {
             }
             Step::AttentionTiles(step) => {
                 let args = run.attention(step);
-                attention::run(isa, counter, &mut run.scratch.attention(worker), &args);
+                attention::run(isa, worker, counter, &mut run.scratch.attention(worker), &args);
             }
             Step::AttentionFold(step) => {
                 let args = run.attention(step);
@@ -299,7 +299,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn linear(&self, counter: &ChunkCounter, parts: &[PartStep], input: &LinearInput, output: &Rows<'_>) {
+    fn linear(
+        &self,
+        worker: Worker,
+        counter: &ChunkCounter,
+        parts: &[PartStep],
+        input: &LinearInput,
+        output: &Rows<'_>,
+    ) {
         let input = match input {
             LinearInput::Quantised(value) => Input::Quantised(self.image(&self.memory.rows(value))),
             LinearInput::Plain(value) => Input::Plain(self.memory.rows(value)),
@@ -312,9 +319,14 @@ impl<'a> Run<'a> {
         let matrices = matrices.map(|matrix| matrix.unwrap_or(first));
         let chunks = Chunks::new(&matrices[..parts.len()], output.rows());
         let count = chunks.count();
-        while let Some(pieces) = counter.claim(count, 1) {
-            for piece in pieces {
-                let Piece { matrix, panels, tokens } = chunks.get(piece);
+        // Where weights are streamed each worker reads a run of them; else the shortest claims are
+        // the best balanced.
+        let claim = || match chunks.streams() {
+            true => counter.claim_near(worker, count),
+            false => counter.claim(count, 1),
+        };
+        while let Some(pieces) = claim() {
+            for Piece { matrix, panels, tokens } in chunks.joined(pieces) {
                 let part = &parts[matrix];
                 let bias = part.bias.map(|bias| self.weights.vector(bias));
                 linear(self.isa, matrices[matrix], panels, input, tokens, bias, output, part.column);

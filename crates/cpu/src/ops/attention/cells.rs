@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use minfer_graph::{BlockTable, EVICTED, KvFormat, KvGroupSpec, KvOrder, KvSide, KvStrides};
 
+use super::plan::{Block, Item};
 use super::products::Ahead;
 use super::{AttentionArgs, TILE};
 use crate::arena::KvCells;
@@ -56,19 +57,33 @@ pub(super) struct HeadCells<'a> {
     pub(super) block_bytes: usize,
     pub(super) k: Side,
     pub(super) v: Side,
+    /// End of the positions that the item computes.
+    end: usize,
+    /// K of the first tile of the next item.
+    next: Ahead,
 }
 
 impl<'a> HeadCells<'a> {
-    /// The cells of a sequence's KV head.
-    pub(super) fn new(args: &AttentionArgs<'a>, sequence: usize, kv_head: usize) -> HeadCells<'a> {
-        let side = |side| Side::new(args.group, args.layer_index, kv_head, side);
+    /// The cells of an item's KV head; `next` is computed after it.
+    pub(super) fn new(args: &AttentionArgs<'a>, item: &Item, next: Option<&Item>) -> HeadCells<'a> {
+        let next = next.map_or(Ahead::NONE, |next| {
+            let cells = HeadCells::of_block(args, &next.block);
+            cells.tile(next.positions(args).start / TILE, &cells.k, TILE)
+        });
+        HeadCells { end: item.positions(args).end, next, ..HeadCells::of_block(args, &item.block) }
+    }
+
+    fn of_block(args: &AttentionArgs<'a>, block: &Block) -> HeadCells<'a> {
+        let side = |side| Side::new(args.group, args.layer_index, block.kv_head, side);
         HeadCells {
             cells: args.cells,
-            table: args.batch.kv[args.group_index].block_tables[sequence],
+            table: args.batch.kv[args.group_index].block_tables[block.sequence],
             block_tokens: args.group.block_tokens as usize,
             block_bytes: args.group.bytes_per_block() as usize,
             k: side(KvSide::K),
             v: side(KvSide::V),
+            end: 0,
+            next: Ahead::NONE,
         }
     }
 
@@ -129,17 +144,31 @@ impl<'a> HeadCells<'a> {
         fits.then_some((piece.block, offset))
     }
 
-    /// One side of the tile after the one that starts at a position, in a number of steps; nothing
-    /// where a tile of the head is no run of memory.
+    /// What is wanted while K of a tile is multiplied: its V.
     #[inline(always)]
-    pub(super) fn ahead(&self, start: usize, side: &Side, steps: usize) -> Ahead {
-        let next = start / TILE + 1;
+    pub(super) fn ahead_of_k(&self, start: usize, steps: usize) -> Ahead {
+        self.tile(start / TILE, &self.v, steps)
+    }
+
+    /// What is wanted while V of a tile is multiplied: K of the next tile, or of the next item.
+    #[inline(always)]
+    pub(super) fn ahead_of_v(&self, start: usize, steps: usize) -> Ahead {
+        if start + TILE < self.end {
+            return self.tile(start / TILE + 1, &self.k, steps);
+        }
+        Ahead { bytes: self.next.bytes * TILE / steps, ..self.next }
+    }
+
+    /// One side of a tile in a number of steps; nothing where a tile of the head is no run of
+    /// memory.
+    #[inline(always)]
+    fn tile(&self, index: usize, side: &Side, steps: usize) -> Ahead {
         let BlockTable::Aligned(blocks) = self.table else { return Ahead::NONE };
         let near = side.strides.head >= side.strides.pair;
-        if self.block_tokens != TILE || next >= blocks.len() || blocks[next] == EVICTED || !near {
+        if self.block_tokens != TILE || index >= blocks.len() || blocks[index] == EVICTED || !near {
             return Ahead::NONE;
         }
-        let base = (blocks[next] as usize * self.block_bytes + side.start) / 4;
+        let base = (blocks[index] as usize * self.block_bytes + side.start) / 4;
         let words = side.strides.head / 4;
         // A table may have more entries than the sequence needs, and the batch's check reads only
         // those.

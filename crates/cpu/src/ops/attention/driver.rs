@@ -19,6 +19,8 @@ use crate::arch::{Kernel, LANES, Simd};
 pub(super) struct RunItem<'a, 'b> {
     pub(super) args: &'b AttentionArgs<'a>,
     pub(super) item: &'b Item,
+    /// What this worker probably computes after it.
+    pub(super) next: Option<&'b Item>,
     pub(super) scratch: &'b mut AttentionScratch,
 }
 
@@ -90,14 +92,15 @@ impl Kernel for RunItem<'_, '_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let RunItem { args, item, scratch } = self;
+        let RunItem { args, item, next, scratch } = self;
+        let cells = HeadCells::new(args, item, next);
         let queries = Queries { args, block: &item.block };
         let (rows, v_dims) = (queries.count(), queries.v_dims());
         load_queries(simd, &queries, 0, &mut scratch.q);
         scratch.total.state_mut().clear(rows, v_dims);
         for span in item.spans.clone() {
             let positions = span * SPAN..(span + 1) * SPAN;
-            run_span(simd, &queries, positions.clone(), scratch);
+            run_span(simd, &queries, &cells, positions.clone(), scratch);
             let AttentionScratch { span, total, factors, .. } = scratch;
             let [there, coming] = factors;
             let factors = [there.get_mut(), coming.get_mut()];
@@ -173,7 +176,13 @@ fn load_queries<S: Simd>(simd: S, queries: &Queries<'_, '_>, rope_offset: u32, t
 
 /// The state of a span: its tiles folded in order.
 #[inline(always)]
-fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scratch: &mut AttentionScratch) {
+fn run_span<S: Simd>(
+    simd: S,
+    queries: &Queries<'_, '_>,
+    cells: &HeadCells<'_>,
+    span: Range<usize>,
+    scratch: &mut AttentionScratch,
+) {
     let v_dims = queries.v_dims();
     scratch.span.state_mut().clear(queries.count(), v_dims);
     let active = queries.active(&span);
@@ -188,7 +197,7 @@ fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scr
         if rows.is_empty() {
             continue;
         }
-        run_tile(simd, queries, &tile, rows.clone(), scratch);
+        run_tile(simd, queries, cells, &tile, rows.clone(), scratch);
         let AttentionScratch { tile, span, factors: [there, coming], .. } = scratch;
         let factors = [there.get_mut(), coming.get_mut()];
         fold(simd, &mut span.state_mut(), tile.state(), rows, v_dims, factors);
@@ -200,12 +209,12 @@ fn run_span<S: Simd>(simd: S, queries: &Queries<'_, '_>, span: Range<usize>, scr
 fn run_tile<S: Simd>(
     simd: S,
     queries: &Queries<'_, '_>,
+    cells: &HeadCells<'_>,
     tile: &Range<usize>,
     rows: Range<usize>,
     scratch: &mut AttentionScratch,
 ) {
     let args = queries.args;
-    let cells = HeadCells::new(args, queries.block.sequence, queries.block.kv_head);
     let AttentionScratch { q, seen, scores, part, pairs, k, v, v_pairs, edge, tile: state, .. } = scratch;
     queries.fill_seen(&rows, tile, seen);
     let all = seen[rows.start].start..seen[rows.end - 1].end;
@@ -219,10 +228,10 @@ fn run_tile<S: Simd>(
             load_queries(simd, queries, rope_offset, q);
         }
         if columns.start == all.start {
-            score_rows(simd, queries, &rows, q, k, scores);
+            score_rows(simd, queries, &rows, q, k, all.end, scores);
             continue;
         }
-        score_rows(simd, queries, &rows, q, k.without_ahead(), part);
+        score_rows(simd, queries, &rows, q, k.without_ahead(), all.end, part);
         for (to, from) in scores[rows.clone()].iter_mut().zip(&part[rows.clone()]) {
             to[columns.clone()].copy_from_slice(&from[columns.clone()]);
         }
@@ -242,7 +251,7 @@ fn run_tile<S: Simd>(
     add_values(simd, queries, seen, &rows, probabilities, v, edge.get_mut(), state.acc);
 }
 
-/// Raw scores of some rows.
+/// Raw scores of some rows, for the first `columns` positions at least.
 #[inline(always)]
 fn score_rows<S: Simd>(
     simd: S,
@@ -250,6 +259,7 @@ fn score_rows<S: Simd>(
     rows: &Range<usize>,
     q: &QueryRows,
     k: Keys<'_>,
+    columns: usize,
     out: &mut [[f32; TILE]],
 ) {
     let dim = queries.args.spec.k_dim as usize;
@@ -262,10 +272,10 @@ fn score_rows<S: Simd>(
         let k = if block.start == rows.start { k } else { k.without_ahead() };
         let out = &mut out[block.clone()];
         match k {
-            Keys::Plain(Tile::F32(k)) => scores(simd, &q[block], k, dim, out),
-            Keys::Plain(Tile::F16(k)) => scores(simd, &q[block], k, dim, out),
-            Keys::Plain(Tile::BF16(k)) => scores(simd, &q_pairs[block], k, dim / 2, out),
-            Keys::Quantised(k) => k.scores(simd, &quantised[block], out),
+            Keys::Plain(Tile::F32(k)) => scores(simd, &q[block], k, dim, columns, out),
+            Keys::Plain(Tile::F16(k)) => scores(simd, &q[block], k, dim, columns, out),
+            Keys::Plain(Tile::BF16(k)) => scores(simd, &q_pairs[block], k, dim / 2, columns, out),
+            Keys::Quantised(k) => k.scores(simd, &quantised[block], columns, out),
         }
     }
 }

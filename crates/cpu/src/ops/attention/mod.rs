@@ -42,7 +42,7 @@ use minfer_graph::{AttentionSpec, Batch, KvGroupSpec, Mask};
 
 use crate::arch::Isa;
 use crate::arena::KvCells;
-use crate::threads::{ChunkCounter, Rows, SharedSlice};
+use crate::threads::{ChunkCounter, Rows, SharedSlice, Worker};
 
 pub(crate) use k_shift::{KShift, KShiftAngles};
 pub(crate) use plan::{AttentionPlan, PlanShape};
@@ -86,13 +86,21 @@ pub(crate) struct AttentionArgs<'a> {
 /// this call.
 pub(crate) fn run(
     isa: Isa,
+    worker: Worker,
     counter: &ChunkCounter,
     scratch: &mut AttentionScratch,
     args: &AttentionArgs<'_>,
 ) {
-    while let Some(items) = counter.claim(args.plan.items().len(), 1) {
-        for item in items {
-            isa.run_pairs(driver::RunItem { args, item: &args.plan.items()[item], scratch });
+    let (items, is_even) = (args.plan.items(), args.plan.is_even());
+    // Where one worker takes neighbours, it knows which cells it wants next.
+    let claim = || match is_even {
+        true => counter.claim_near(worker, items.len()),
+        false => counter.claim(items.len(), 1),
+    };
+    while let Some(claimed) = claim() {
+        for index in claimed {
+            let next = items.get(index + 1).filter(|_| is_even);
+            isa.run_pairs(driver::RunItem { args, item: &items[index], next, scratch });
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use minfer_graph::{AttentionSpec, Batch, Mask};
 
-use super::{SPAN, TILE, visible};
+use super::{AttentionArgs, SPAN, TILE, visible};
 use crate::arch::LANES;
 
 /// Query rows times heads that share a loaded tile of K and V.
@@ -125,6 +125,13 @@ impl AttentionPlan {
         self.partial_floats
     }
 
+    /// Whether the items cost about the same, so that they need not be claimed one by one.
+    pub(super) fn is_even(&self) -> bool {
+        // The first one has the largest cost, to a factor of two.
+        let least = self.items.iter().map(|item| item.cost).min();
+        self.items.first().zip(least).is_some_and(|(first, least)| first.cost <= 2 * least)
+    }
+
     /// Whether a fold after a barrier is needed.
     pub(crate) fn needs_finish(&self) -> bool {
         !self.folds.is_empty()
@@ -160,6 +167,12 @@ impl AttentionPlan {
 }
 
 impl Item {
+    /// Positions that the item's queries see in its spans.
+    pub(super) fn positions(&self, args: &AttentionArgs<'_>) -> Range<usize> {
+        let seen = union(args.spec.mask, args.batch, &self.block);
+        seen.start.max(self.spans.start * SPAN)..seen.end.min(self.spans.end * SPAN)
+    }
+
     /// Large items first, so that the last ones to be claimed are small; among items of like size
     /// those of one KV head together, so that its rows stay in the cache.
     fn order(&self) -> impl Ord + use<> {

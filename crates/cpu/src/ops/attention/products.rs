@@ -230,19 +230,24 @@ impl<E: Stored, const N: usize, const R: usize, const V: usize> Kernel for Value
 }
 
 /// Raw scores of up to [`ROWS`] rows: `scores[r][position] = sum over steps of factors[r][step] *
-/// k[step][position]`.
+/// k[step][position]`, for the first `columns` positions at least.
 #[inline(always)]
 pub(super) fn scores<S: Simd, E: Stored, const N: usize>(
     simd: S,
     factors: &[[E::Factor; N]],
     k: Matrix<'_, E>,
     steps: usize,
+    columns: usize,
     out: &mut [[f32; TILE]],
 ) {
     if S::WIDE {
-        scores_of::<S, E, N, 4>(simd, factors, k, steps, 0, out);
+        match columns.div_ceil(LANES) {
+            0 | 1 => scores_of::<S, E, N, 1>(simd, factors, k, steps, 0, out),
+            2 => scores_of::<S, E, N, 2>(simd, factors, k, steps, 0, out),
+            _ => scores_of::<S, E, N, 4>(simd, factors, k, steps, 0, out),
+        }
     } else {
-        for column in (0..TILE).step_by(LANES) {
+        for column in (0..columns).step_by(LANES) {
             let ahead = if column == 0 { k.ahead } else { Ahead::NONE };
             scores_of::<S, E, N, 1>(simd, factors, Matrix { ahead, ..k }, steps, column, out);
         }

@@ -102,21 +102,33 @@ impl QuantisedTile<'_> {
         QuantisedTile { ahead: Ahead::NONE, ..self }
     }
 
-    /// Raw scores of up to [`ROWS`] rows.
+    /// Raw scores of up to [`ROWS`] rows, for the first `columns` positions at least.
     #[inline(always)]
-    pub(super) fn scores<S: Simd>(self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
+    pub(super) fn scores<S: Simd>(
+        self,
+        simd: S,
+        queries: &[QuantisedQuery],
+        columns: usize,
+        out: &mut [[f32; TILE]],
+    ) {
         match self.quants {
-            Quants::Bytes => self.words_of::<S, WORDS>(simd, queries, out),
-            Quants::Nibbles => self.words_of::<S, { WORDS / 2 }>(simd, queries, out),
+            Quants::Bytes => self.words_of::<S, WORDS>(simd, queries, columns, out),
+            Quants::Nibbles => self.words_of::<S, { WORDS / 2 }>(simd, queries, columns, out),
         }
     }
 
     #[inline(always)]
-    fn words_of<S: Simd, const W: usize>(self, simd: S, queries: &[QuantisedQuery], out: &mut [[f32; TILE]]) {
+    fn words_of<S: Simd, const W: usize>(
+        self,
+        simd: S,
+        queries: &[QuantisedQuery],
+        columns: usize,
+        out: &mut [[f32; TILE]],
+    ) {
         if S::WIDE {
-            self.columns::<S, W, 2>(simd, queries, out);
+            self.columns::<S, W, 2>(simd, queries, columns, out);
         } else {
-            self.columns::<S, W, 1>(simd, queries, out);
+            self.columns::<S, W, 1>(simd, queries, columns, out);
         }
     }
 
@@ -125,9 +137,10 @@ impl QuantisedTile<'_> {
         self,
         simd: S,
         queries: &[QuantisedQuery],
+        columns: usize,
         out: &mut [[f32; TILE]],
     ) {
-        for lane in (0..TILE).step_by(V * LANES) {
+        for lane in (0..columns).step_by(V * LANES) {
             let tile = if lane == 0 { self } else { self.without_ahead() };
             if S::SCALAR {
                 for (queries, out) in queries.chunks(1).zip(out.chunks_mut(1)) {

@@ -113,7 +113,7 @@ impl<'a> HeadCells<'a> {
         let stride = self.block_tokens;
         let base = (block * self.block_bytes + self.k.start) / size_of::<T>();
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column, first: 0, ahead: self.ahead(start, &self.k, steps) }
+        Matrix { values, stride, column, first: 0, ahead: self.ahead_of_k(start, steps) }
     }
 
     /// A copy as [step][position].
@@ -134,7 +134,7 @@ impl<'a> HeadCells<'a> {
             (KvOrder::Lanes, _) => self.copy_lanes(simd, memory, &tile, steps, to),
             _ => self.copy_transposed(simd, memory, &tile, steps, to),
         }
-        let ahead = self.ahead(tile.start, &self.k, steps);
+        let ahead = self.ahead_of_k(tile.start, steps);
         Matrix { values: to, stride: TILE, column: 0, first: 0, ahead }
     }
 
@@ -226,7 +226,7 @@ impl<'a> HeadCells<'a> {
         let column = self.v.column / size_of::<T>();
         let base = (block * self.block_bytes + self.v.row(offset)) / size_of::<T>() - column;
         let values = memory.get(base..base + steps * stride);
-        Matrix { values, stride, column, first: 0, ahead: self.ahead(start, &self.v, steps) }
+        Matrix { values, stride, column, first: 0, ahead: self.ahead_of_v(start, steps) }
     }
 
     /// A copy of the seen rows as [position][width].
@@ -254,7 +254,7 @@ impl<'a> HeadCells<'a> {
                 T::copy(simd, memory.get(base..base + dim), &mut to[..dim]);
             }
         }
-        Matrix { values: to, stride: width, column: 0, first: 0, ahead: self.ahead(start, &self.v, TILE) }
+        Matrix { values: to, stride: width, column: 0, first: 0, ahead: self.ahead_of_v(start, TILE) }
     }
 
     /// A copy of the seen rows as [position / 2][width] pairs. Where a block holds a pair so too
@@ -280,7 +280,7 @@ impl<'a> HeadCells<'a> {
                 position += if both { 2 } else { 1 };
             }
         }
-        let ahead = self.ahead(start, &self.v, TILE / 2);
+        let ahead = self.ahead_of_v(start, TILE / 2);
         Matrix { values: to, stride: width, column: 0, first: 0, ahead }
     }
 

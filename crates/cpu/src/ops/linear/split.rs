@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::gemm;
+use super::{gemm, gemv};
 use crate::pack::PackedMatrix;
 
 /// Pieces of the products of some matrices with the same tokens.
@@ -77,6 +77,24 @@ impl<'a> Chunks<'a> {
         unreachable!("the index is below the pieces of a block");
     }
 
+    /// Whether the products are bound by reading the weights, each of them once.
+    pub(crate) fn streams(&self) -> bool {
+        self.tokens <= gemv::TOKENS
+    }
+
+    /// Neighbouring pieces; those of one matrix and the same tokens as one.
+    pub(crate) fn joined(&self, pieces: Range<usize>) -> impl Iterator<Item = Piece> {
+        let mut pieces = pieces.map(|index| self.get(index)).peekable();
+        std::iter::from_fn(move || {
+            let mut piece = pieces.next()?;
+            let alike = |next: &Piece| next.matrix == piece.matrix && next.tokens == piece.tokens;
+            while let Some(next) = pieces.next_if(alike) {
+                piece.panels.end = next.panels.end;
+            }
+            Some(piece)
+        })
+    }
+
     fn blocks(&self) -> usize {
         self.tokens.div_ceil(self.block)
     }
@@ -125,6 +143,9 @@ mod tests {
                 }
             }
             assert!(seen.iter().flatten().all(|&seen| seen == tokens), "{tokens} tokens: {seen:?}");
+            let whole: Vec<Piece> = chunks.joined(0..chunks.count()).collect();
+            assert_eq!(whole.len(), matrices.len() * tokens.div_ceil(chunks.block));
+            assert!(whole.iter().all(|piece| piece.panels == (0..matrices[piece.matrix].panels())));
         }
     }
 

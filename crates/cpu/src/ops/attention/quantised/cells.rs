@@ -29,7 +29,7 @@ impl<'a> HeadCells<'a> {
         let Copied { start, seen, one } = tile;
         let (blocks, word_count) = (self.k.dim / BLOCK, QuantisedTile::words(quants));
         let units = blocks * word_count;
-        let ahead = self.ahead(start, &self.k, units);
+        let ahead = self.ahead_of_k(start, units);
         match (self.k.order, one) {
             (KvOrder::Lanes, Some((block, column))) => {
                 let stride = self.block_tokens;
@@ -129,6 +129,6 @@ impl<'a> HeadCells<'a> {
                 decode_row(simd, quants, row(index), scales, to);
             }
         }
-        Matrix { values: to, stride: dim, column: 0, first: 0, ahead: self.ahead(start, &self.v, TILE) }
+        Matrix { values: to, stride: dim, column: 0, first: 0, ahead: self.ahead_of_v(start, TILE) }
     }
 }

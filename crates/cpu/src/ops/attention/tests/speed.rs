@@ -118,7 +118,7 @@ fn attention(pool: &Pool, isa: Isa, shape: AttentionShape, rounds: usize) -> Att
 
 /// One call on all workers; its seconds.
 fn round(pool: &Pool, isa: Isa, args: &AttentionArgs<'_>) -> f64 {
-    let counters = [ChunkCounter::default(), ChunkCounter::default()];
+    let counters = [ChunkCounter::with_shares(pool.threads()), ChunkCounter::default()];
     let scratch: Vec<_> = (0..pool.threads())
         .map(|_| std::sync::Mutex::new(AttentionScratch::new([(args.spec, args.group)])))
         .collect();
@@ -126,7 +126,7 @@ fn round(pool: &Pool, isa: Isa, args: &AttentionArgs<'_>) -> f64 {
     pool.run(&|worker, barrier| {
         let mut scratch =
             scratch[worker.index].lock().expect("no worker panics while it holds its own scratch");
-        run(isa, &counters[0], &mut scratch, args);
+        run(isa, worker, &counters[0], &mut scratch, args);
         if args.plan.needs_finish() {
             barrier.wait();
             finish(isa, &counters[1], &mut scratch, args);

@@ -144,21 +144,22 @@ pub(crate) fn attend(
         plan: &plan,
         partials: SharedSlice::from_slice(&mut partials),
     };
-    let counters = [ChunkCounter::default(), ChunkCounter::default()];
-    let work = |phase: usize| {
+    let counters = [ChunkCounter::with_shares(way.workers), ChunkCounter::default()];
+    let work = |phase: usize, index: usize| {
         let mut scratch = AttentionScratch::new([(&spec, &group)]);
         if phase == 0 {
-            run(way.isa, &counters[0], &mut scratch, &args);
+            run(way.isa, Worker { index, count: way.workers }, &counters[0], &mut scratch, &args);
         } else {
             finish(way.isa, &counters[1], &mut scratch, &args);
         }
     };
+    let work = &work;
     for phase in 0..2 {
         std::thread::scope(|scope| {
-            for _ in 1..way.workers {
-                scope.spawn(|| work(phase));
+            for index in 1..way.workers {
+                scope.spawn(move || work(phase, index));
             }
-            work(phase);
+            work(phase, 0);
         });
     }
     out
