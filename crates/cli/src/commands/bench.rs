@@ -1,5 +1,7 @@
 //! `minfer bench`: tokens per second of prefill and decode, and their share of the roofline.
 
+mod streams;
+
 use std::io::Write;
 use std::time::Instant;
 
@@ -18,9 +20,13 @@ use crate::{loading, output};
 const ROOFLINE_ROUNDS: usize = 5;
 
 pub(super) fn bench(args: &BenchArgs) -> Result<()> {
+    if let Some(url) = &args.serve {
+        return streams::bench(url, args);
+    }
+    let model = args.model.as_deref().unwrap_or_default();
     let tests = tests(args)?;
     tests.iter().try_for_each(|test| test.wanted().check_asked(&args.context))?;
-    let found = loading::find(&args.model)?;
+    let found = loading::find(model)?;
     let mut options = loading::load_options(&args.model_args, &args.tokenizer, &args.context);
     if options.n_ctx == ContextLength::Auto {
         let positions = tests.iter().map(|test| test.depth + test.tokens + 1).max().unwrap_or(1);
@@ -145,7 +151,7 @@ impl Subject {
         let Roofline { int8_operations: int8_peak, read_bytes: read_bandwidth } =
             roofline(machine.pool(), machine.isa(), weights, ROOFLINE_ROUNDS);
         let common = json!({
-            "model": args.model.to_string_lossy(),
+            "model": args.model.as_deref().unwrap_or_default().to_string_lossy(),
             "threads": machine.threads(),
             "isa": machine.isa().name(),
             "n_batch": args.context.n_batch,
@@ -230,7 +236,7 @@ fn print(out: &mut dyn Write, format: BenchFormat, subject: &Subject, rows: &[Va
 }
 
 /// One column for each field of a row.
-fn print_csv(out: &mut dyn Write, rows: &[Value]) -> Result<()> {
+pub(super) fn print_csv(out: &mut dyn Write, rows: &[Value]) -> Result<()> {
     let fields = |row: &Value| row.as_object().cloned().unwrap_or_default();
     let Some(first) = rows.first().map(fields) else { return Ok(()) };
     writeln!(out, "{}", first.keys().map(String::as_str).collect::<Vec<_>>().join(","))?;

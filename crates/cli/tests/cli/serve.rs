@@ -133,3 +133,41 @@ fn a_place_that_is_taken_is_an_error() {
     let error = place.minfer(&["serve", "tiny.gguf", "--port", "0", "--api-key-file", "keys"]).failure();
     assert!(error.contains("keys has no key"), "{error}");
 }
+
+#[test]
+fn a_conversation_and_a_measurement_go_to_a_server() {
+    let place = Place::with(Family::Llama);
+    let server = Server::new(&place, &["--chat-template", "chatml", "--api-key", "secret"]);
+    let url = format!("http://{}/v1", server.address);
+    let flags = ["--temp", "0", "-n", "6", "--system", "be brief"];
+    let chat = |words: &[&str]| {
+        let typed = "hello\n/regen\n/clear\nhello\n";
+        place.minfer(&[&["chat"], words, &flags].concat()).env("MINFER_API_KEY", "secret").stdin(typed)
+    };
+    let remote = chat(&["--url", &url]).stdout();
+    let lines: Vec<&str> = remote.lines().collect();
+    assert!(lines.len() >= 3 && remote.len() % 3 == 0, "{remote:?}");
+    let third = &remote[..remote.len() / 3];
+    assert_eq!(remote, third.repeat(3), "greedy answers to the same messages");
+    assert_eq!(
+        remote,
+        chat(&["tiny.gguf", "--chat-template", "chatml"]).stdout(),
+        "the answers of the model"
+    );
+    let refused = place.minfer(&["chat", "--url", &url]).stdin("hello\n").failure();
+    assert!(refused.contains("key"), "{refused}");
+    let words = ["bench", "--serve", &url, "-p", "9", "-n", "5", "-r", "1", "--streams", "1,3", "-o", "json"];
+    let rows = place.minfer(&words).env("MINFER_API_KEY", "secret").json();
+    assert_eq!(rows.as_array().map(Vec::len), Some(2), "{rows}");
+    for (row, streams) in rows.as_array().expect("rows").iter().zip([1, 3]) {
+        assert_eq!(
+            (&row["streams"], &row["prompt"], &row["answer"]),
+            (&json!(streams), &json!(9), &json!(5))
+        );
+        assert!(row["tok_s"].as_f64() > Some(0.0) && row["ttft_ms"].as_f64() > Some(0.0), "{row}");
+    }
+    let table = place.minfer(&words[..words.len() - 2]).env("MINFER_API_KEY", "secret").stdout();
+    assert!(table.starts_with("| streams |") && table.lines().count() == 4, "{table}");
+    let nobody = place.minfer(&["bench", "--serve", "http://127.0.0.1:1"]).failure();
+    assert!(nobody.contains("127.0.0.1:1"), "{nobody}");
+}

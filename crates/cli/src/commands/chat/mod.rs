@@ -2,6 +2,7 @@
 
 mod conversation;
 mod line;
+mod remote;
 mod terminal;
 mod typed;
 
@@ -22,13 +23,17 @@ use typed::Typed;
 
 pub(super) fn chat(args: &ChatArgs) -> Result<ExitCode> {
     let answer = &args.answer;
+    if let Some(url) = &args.url {
+        return remote::chat(url, answer);
+    }
+    let model = args.model.as_deref().unwrap_or_default();
     let file = answer.session.as_deref().map(|path| SessionFile::new(path, session::FLAG)).transpose()?;
-    let (machine, loaded) = prompt::load(answer, loading::find(&args.model)?, !args.no_prefix_cache)?;
+    let (machine, loaded) = prompt::load(answer, loading::find(model)?, !args.no_prefix_cache)?;
     prompt::check_template(&loaded)?;
     if loaded.template.is_none() {
         bail!(
             "{} has no chat template: --chat-template NAME gives it one, and `minfer run --raw` needs none",
-            args.model.display()
+            model.display()
         );
     }
     let stats = RunStats::new(&machine, &loaded);
