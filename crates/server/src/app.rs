@@ -1,4 +1,4 @@
-//! The routes, and what stands before all of them.
+//! What stands before all routes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,45 +9,19 @@ use axum::http::header::HeaderName;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowOrigin, Any as AnyHeader, CorsLayer};
 use tower_http::timeout::RequestBodyTimeoutLayer;
 
 use crate::error::{ApiError, ErrorKind, write_error};
 use crate::state::App;
-use crate::{anthropic, auth, id, infill, native, ollama, openai};
+use crate::{auth, id, routes};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The server as a service.
 pub(crate) fn router(app: &Arc<App>) -> Router {
-    let routes = Router::new()
-        .route("/health", get(native::health))
-        .route("/metrics", get(native::metrics))
-        .route("/props", get(native::props))
-        .route("/models", get(openai::models::list))
-        .route("/models/{*name}", get(openai::models::one))
-        .route("/chat/completions", post(openai::chat::completions))
-        .route("/completions", post(openai::completions::completions))
-        .route("/responses", post(openai::responses::responses))
-        .route("/messages", post(anthropic::messages::messages))
-        .route("/messages/count_tokens", post(anthropic::messages::count_tokens))
-        .route("/infill", post(infill::infill))
-        .route("/tokenize", post(native::tokenize))
-        .route("/detokenize", post(native::detokenize))
-        .route("/apply-template", post(native::apply_template));
-    let ollama = Router::new()
-        .route("/chat", post(ollama::chat::chat))
-        .route("/generate", post(ollama::generate::generate))
-        .route("/tags", get(ollama::models::tags))
-        .route("/ps", get(ollama::models::running))
-        .route("/show", post(ollama::models::show))
-        .route("/version", get(ollama::models::version));
-    Router::new()
-        .nest("/api", ollama)
-        .merge(routes.clone())
-        .nest("/v1", routes)
+    routes::router()
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(Arc::clone(app), auth::require_key))

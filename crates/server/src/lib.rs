@@ -23,6 +23,7 @@ mod metrics;
 mod native;
 mod ollama;
 mod openai;
+mod routes;
 mod state;
 mod stream;
 

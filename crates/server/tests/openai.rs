@@ -276,3 +276,29 @@ fn a_second_turn_feeds_only_its_own_tokens() {
     assert_eq!(fresh["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     assert_eq!(content(&fresh), content(&second), "the cache changes nothing");
 }
+
+#[test]
+fn the_document_lists_what_is_served() {
+    let place = Place::new(Settings::default());
+    let document = place.get("/openapi.json").json();
+    let paths = document["paths"].as_object().expect("paths");
+    assert!(paths.len() > 30, "{}", paths.len());
+    for (path, operations) in paths {
+        let path = path.replace("{name}", "tiny");
+        for (method, operation) in operations.as_object().expect("operations") {
+            // A body without its required fields is refused, but never as a route that is not there.
+            let headers = [("content-type", "application/json")];
+            let response = place.request(&method.to_uppercase(), &path, &headers, "{}");
+            let required =
+                operation["requestBody"]["content"]["application/json"]["schema"]["required"].clone();
+            let is_refused = required.as_array().is_some_and(|fields| !fields.is_empty());
+            let expected = if is_refused { [400, 400] } else { [200, 501] };
+            assert!(
+                expected.contains(&response.status),
+                "{method} {path}: {} {}",
+                response.status,
+                response.body
+            );
+        }
+    }
+}
