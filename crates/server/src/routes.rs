@@ -221,9 +221,26 @@ fn schema(fields: &[&str]) -> Json {
             }
             false => kinds.chain(["null".into()]).collect(),
         };
-        properties.insert(name.to_owned(), json!({ "type": types }));
+        let mut property = json!({ "type": types });
+        match name {
+            "messages" => property["items"] = message(),
+            "tokens" => property["items"] = json!({"type": "integer", "minimum": 0}),
+            _ => {}
+        }
+        properties.insert(name.to_owned(), property);
     }
     json!({"type": "object", "properties": properties, "required": required})
+}
+
+fn message() -> Json {
+    json!({
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {
+            "role": {"enum": ["system", "user", "assistant"]},
+            "content": {"type": "string"},
+        },
+    })
 }
 
 /// All routes.

@@ -47,7 +47,7 @@ pub(crate) struct Gap {
 /// The model has no marks for it, or its vocabulary cannot spell the text.
 pub(crate) fn prompt(model: &Model, gap: &Gap) -> Result<Vec<u32>, ApiError> {
     let marks = marks(model)
-        .ok_or_else(|| ApiError::not_supported("suffix", "this model has no tokens for filling a gap"))?;
+        .ok_or_else(|| ApiError::invalid("suffix", "this model has no tokens for filling a gap"))?;
     let tokenizer = model.tokenizer();
     let encode = |text: &str| {
         let ids = tokenizer.encode(text, EncodeOptions { add_special: false, parse_special: false });
