@@ -166,10 +166,15 @@ pub(crate) fn kv_options(context: &ContextArgs) -> KvOptions {
 
 /// Loads a model, with notes about what the flags come to.
 pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -> Result<(Machine, Loaded)> {
-    let file = found.open()?;
     let machine = machine(context)?;
+    Ok((machine.clone(), load_on(&machine, found, options)?))
+}
+
+/// As [`load`], on a machine that other models share.
+pub(crate) fn load_on(machine: &Machine, found: Found, options: &LoadOptions) -> Result<Loaded> {
+    let file = found.open()?;
     let progress_line = ProgressLine::begin("loading");
-    let loaded = Loaded::with_progress(&machine, &file, options, |LoadProgress { done, total, .. }| {
+    let loaded = Loaded::with_progress(machine, &file, options, |LoadProgress { done, total, .. }| {
         progress_line.show(|| Some(format!("{} of {}", output::bytes(done), output::bytes(total))));
     });
     drop(progress_line);
@@ -193,7 +198,7 @@ pub(crate) fn load(found: Found, context: &ContextArgs, options: &LoadOptions) -
             counted(loaded.model.unused.len(), "tensor").with("is", "are")
         ));
     }
-    Ok((machine, loaded))
+    Ok(loaded)
 }
 
 /// What bounds the context.

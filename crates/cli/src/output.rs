@@ -42,7 +42,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
 }
 
 /// An error and its causes, without those that its message already contains.
-fn sentence(error: &anyhow::Error) -> String {
+pub(crate) fn sentence(error: &anyhow::Error) -> String {
     error.chain().fold(String::new(), |text, cause| {
         let cause = wording::text(cause);
         match (text.is_empty(), text.contains(&cause)) {

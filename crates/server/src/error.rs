@@ -185,7 +185,7 @@ fn openai_json(error: &ApiError) -> Json {
 }
 
 impl IntoResponse for ApiError {
-    /// The status; the body is written by [`write_error`], which knows the API.
+    /// The status; the body is written where the API that was called is known.
     fn into_response(self) -> Response {
         let mut response = self.kind.status().into_response();
         if let Some(seconds) = self.retry_after {

@@ -40,7 +40,7 @@ pub(crate) async fn infill(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let fields: Fields = body.read()?;
     let mut options = options::read(&body, served.model.engine().config().n_slots)?;
     options.n = 1;

@@ -21,6 +21,11 @@ impl JsonBody {
         JsonBody(fields.into())
     }
 
+    /// The model that is asked for.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.0["model"].as_str()
+    }
+
     /// Reads the fields of `T`; others are ignored.
     ///
     /// # Errors

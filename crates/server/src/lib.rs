@@ -23,6 +23,7 @@ mod metrics;
 mod native;
 mod ollama;
 mod openai;
+mod registry;
 mod routes;
 mod state;
 mod stream;
@@ -40,6 +41,7 @@ use futures_util::future::join_all;
 use hyper_util::server::graceful::GracefulShutdown;
 
 pub use config::{ServerConfig, TlsFiles};
+pub use registry::{LoadFault, Source};
 pub use state::Served;
 
 use state::App;
@@ -81,9 +83,9 @@ pub enum ServerError {
     /// No thread could be started.
     #[error("the threads of the HTTP server could not be started: {0}")]
     Threads(io::Error),
-    /// Loading the model panicked.
-    #[error("loading the model failed: {0}")]
-    Load(tokio::task::JoinError),
+    /// The first model cannot be loaded.
+    #[error("{0}")]
+    Load(String),
 }
 
 /// What a server tells about its course.
@@ -94,44 +96,39 @@ pub trait Observer: Send + Sync {
     fn ready(&self, served: &Served);
 }
 
-/// Listens, loads the model, and serves it until `stop` is ready. Then running requests get
+/// Listens, loads the first model, and serves all of them until `stop` is ready: the others are
+/// loaded when a request first names them. Then running requests get
 /// [`ServerConfig::drain_timeout`] to end.
 ///
 /// # Errors
 /// An address cannot be listened on, the certificate cannot be used, or loading failed.
-pub fn run<E>(
+pub fn run(
     config: ServerConfig,
-    load: impl FnOnce() -> Result<Served, E> + Send + 'static,
+    sources: Vec<Source>,
     observer: &dyn Observer,
     stop: impl Future<Output = ()>,
-) -> Result<(), E>
-where
-    E: From<ServerError> + Send + 'static,
-{
+) -> Result<(), ServerError> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).thread_name("minfer-http").enable_all().build();
     let runtime = runtime.map_err(ServerError::Threads)?;
-    let served = runtime.block_on(serve(config, load, observer, stop));
+    let served = runtime.block_on(serve(config, sources, observer, stop));
     // Renderings that nobody waits for any more are not waited for.
     runtime.shutdown_background();
     served
 }
 
-async fn serve<E>(
+async fn serve(
     config: ServerConfig,
-    load: impl FnOnce() -> Result<Served, E> + Send + 'static,
+    sources: Vec<Source>,
     observer: &dyn Observer,
     stop: impl Future<Output = ()>,
-) -> Result<(), E>
-where
-    E: From<ServerError> + Send + 'static,
-{
+) -> Result<(), ServerError> {
     let tls = config.tls.as_ref().map(listen::tls).transpose()?;
     let listeners = listen::bind(&config).await?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     let urls: Vec<String> = listeners.iter().map(|listener| listener.address(scheme)).collect();
     let addresses: Vec<SocketAddr> = listeners.iter().filter_map(listen::Listener::local_address).collect();
-    let app = Arc::new(App::new(config));
+    let app = Arc::new(App::new(config, sources));
     let router = app::router(&app);
     let graceful = Arc::new(GracefulShutdown::new());
     let accepting = listeners.into_iter().map(|listener| {
@@ -140,7 +137,8 @@ where
     });
     let mut accept = Box::pin(join_all(accepting.collect::<Vec<_>>()));
     observer.listening(&urls, &addresses);
-    let mut loading = tokio::task::spawn_blocking(load);
+    let registry = Arc::clone(&app.registry);
+    let mut loading = tokio::task::spawn_blocking(move || registry.load(0));
     let mut stop = pin!(stop);
     let loaded = tokio::select! {
         loaded = &mut loading => Some(loaded),
@@ -148,13 +146,10 @@ where
         _ = &mut accept => None,
     };
     let Some(loaded) = loaded else { return Ok(()) };
-    let served = match loaded {
-        Ok(Ok(served)) => served,
-        Ok(Err(error)) => return Err(error),
-        Err(panic) => return Err(ServerError::Load(panic).into()),
-    };
+    let served = loaded.map_err(|panic| panic.to_string()).and_then(|loaded| loaded);
+    let served = served.map_err(ServerError::Load)?;
     observer.ready(&served);
-    app.serve(served);
+    app.start();
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     tokio::select! {
         () = &mut stop => {}

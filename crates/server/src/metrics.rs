@@ -88,7 +88,7 @@ impl Metrics {
     }
 
     /// All metrics as text.
-    pub(crate) fn text(&self, engine: Option<&EngineStats>) -> String {
+    pub(crate) fn text(&self, engines: &[EngineStats]) -> String {
         let mut registry = Registry::with_prefix("minfer");
         let mut counter = |name, help, counter: &Counter| registry.register(name, help, counter.clone());
         counter("prompt_tokens", "Tokens of prompts", &self.prompt_tokens);
@@ -98,9 +98,7 @@ impl Metrics {
         let (first, next) = (self.first_token_seconds.clone(), self.inter_token_seconds.clone());
         registry.register("ttft_seconds", "Time from a request to its first token", first);
         registry.register("inter_token_seconds", "Time from one token of an answer to the next", next);
-        if let Some(engine) = engine {
-            register_engine(&mut registry, engine);
-        }
+        register_engines(&mut registry, engines);
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &registry);
@@ -108,14 +106,20 @@ impl Metrics {
     }
 }
 
-fn register_engine(registry: &mut Registry, stats: &EngineStats) {
+/// Counts of all engines together.
+fn register_engines(registry: &mut Registry, engines: &[EngineStats]) {
+    let sum = |value: fn(&EngineStats) -> u64| engines.iter().map(value).sum::<u64>();
     let counters = [
-        ("preemptions", "Sequences whose KV blocks an older one took", stats.preemptions),
-        ("cancelled", "Requests that were cancelled or whose client was gone", stats.cancelled),
-        ("failed", "Requests that failed", stats.failed),
-        ("steps", "Forward passes", stats.steps),
-        ("tokens_fed", "Tokens fed to the model", stats.tokens_fed),
-        ("worker_stalled", "Times that the engine stopped without progress", u64::from(stats.stalled)),
+        ("preemptions", "Sequences whose KV blocks an older one took", sum(|stats| stats.preemptions)),
+        ("cancelled", "Requests that were cancelled or whose client was gone", sum(|stats| stats.cancelled)),
+        ("failed", "Requests that failed", sum(|stats| stats.failed)),
+        ("steps", "Forward passes", sum(|stats| stats.steps)),
+        ("tokens_fed", "Tokens fed to the model", sum(|stats| stats.tokens_fed)),
+        (
+            "worker_stalled",
+            "Times that an engine stopped without progress",
+            sum(|stats| u64::from(stats.stalled)),
+        ),
     ];
     for (name, help, value) in counters {
         let counter = Counter::<u64, AtomicU64>::default();
@@ -123,12 +127,17 @@ fn register_engine(registry: &mut Registry, stats: &EngineStats) {
         registry.register(name, help, counter);
     }
     let gauges = [
-        ("queue_depth", "Requests that wait", stats.waiting),
-        ("running", "Requests that run", stats.running),
-        ("kv_blocks_live", "KV blocks in use", stats.kv.blocks_live),
-        ("kv_blocks_cached", "KV blocks of the prefix cache", stats.kv.blocks_cached),
-        ("kv_committed_bytes", "Bytes under KV blocks", stats.kv_committed_bytes),
-        ("kv_limit_bytes", "Bytes that KV blocks may take", stats.kv_limit_bytes.unwrap_or_default()),
+        ("models_loaded", "Models in memory", engines.len() as u64),
+        ("queue_depth", "Requests that wait", sum(|stats| stats.waiting)),
+        ("running", "Requests that run", sum(|stats| stats.running)),
+        ("kv_blocks_live", "KV blocks in use", sum(|stats| stats.kv.blocks_live)),
+        ("kv_blocks_cached", "KV blocks of the prefix cache", sum(|stats| stats.kv.blocks_cached)),
+        ("kv_committed_bytes", "Bytes under KV blocks", sum(|stats| stats.kv_committed_bytes)),
+        (
+            "kv_limit_bytes",
+            "Bytes that KV blocks may take",
+            sum(|stats| stats.kv_limit_bytes.unwrap_or_default()),
+        ),
     ];
     for (name, help, value) in gauges {
         let gauge = Gauge::<i64>::default();

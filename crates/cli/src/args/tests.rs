@@ -109,6 +109,7 @@ fn wrong_command_lines_are_usage_errors() {
         ("doctor --kv", "required"),
         ("show m --layer 1", "required"),
         ("serve m --tls-cert x", "required"),
+        ("serve", "required"),
         ("serve m -np 0", "0 is not in 1..=256"),
         ("serve m --port 65536", "65536 is not in 0..=65535"),
         // Flags without effect.

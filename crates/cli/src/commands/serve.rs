@@ -1,14 +1,14 @@
 //! `minfer serve`: a model over HTTP.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use minfer::engine::EngineConfig;
-use minfer::{LoadOptions, Model};
-use minfer_server::{Observer, Served, ServerConfig, TlsFiles};
+use minfer::{LoadError, LoadOptions, Model};
+use minfer_server::{LoadFault, Observer, Served, ServerConfig, Source, TlsFiles};
 use tracing_subscriber::EnvFilter;
 
 use super::{input, prompt};
@@ -26,31 +26,57 @@ pub(super) fn serve(args: ServeArgs) -> Result<()> {
         output::note("warning: without --api-key everybody who reaches this host may use the server");
     }
     log_to_stderr(args.log_format);
-    let found = loading::find(&args.model)?;
+    let sources = sources(&args)?;
     let interrupts = Interrupts::listen().map_err(output::no_signals)?;
     let stop = async move {
         while interrupts.code().is_none() {
             tokio::time::sleep(POLL).await;
         }
     };
-    minfer_server::run(config, move || load(&args, found), &Notes, stop)
+    Ok(minfer_server::run(config, sources, &Notes, stop)?)
 }
 
-fn load(args: &ServeArgs, found: loading::Found) -> Result<Served> {
+/// The models, all of them for one machine. What is not found is an error at once.
+fn sources(args: &ServeArgs) -> Result<Vec<Source>> {
+    if args.model_name.len() > args.models.len() {
+        return Err(output::Wrong(format!(
+            "--model-name has {} for {}",
+            counted(args.model_name.len(), "name"),
+            counted(args.models.len(), "model")
+        ))
+        .into());
+    }
+    let machine = loading::machine(&args.context)?;
     let options = LoadOptions {
         n_slots: args.n_slots,
         prefix_cache: !args.no_prefix_cache,
         chat_template: args.chat_template.as_deref().map(prompt::template_choice).transpose()?,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
     };
-    let (machine, loaded) = loading::load(found, &args.context, &options)?;
-    let defaults = loaded.engine_config();
-    let step_target = args.step_target.unwrap_or(defaults.step_target);
-    let config = EngineConfig { queue: args.queue as usize, step_target, ..defaults };
-    let model = Model::from_loaded(loaded, config, machine, &args.model)?;
-    let name = args.model_name.clone().unwrap_or_else(|| name_of(&args.model));
-    let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    Ok(Served::new(name, model, created))
+    let (queue, step_target) = (args.queue as usize, args.step_target);
+    let source = |(index, model): (usize, &OsString)| {
+        loading::find(model)?;
+        let name = args.model_name.get(index).cloned().unwrap_or_else(|| name_of(model));
+        let (machine, options, model) = (machine.clone(), options.clone(), model.clone());
+        let served = name.clone();
+        let load = move || -> Result<Served> {
+            let loaded = loading::load_on(&machine, loading::find(&model)?, &options)?;
+            let defaults = loaded.engine_config();
+            let step_target = step_target.unwrap_or(defaults.step_target);
+            let config = EngineConfig { queue, step_target, ..defaults };
+            let model = Model::from_loaded(loaded, config, machine.clone(), &model)?;
+            let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+            Ok(Served::new(served.clone(), model, created))
+        };
+        let load = Box::new(move || load().map_err(|error| fault(&error)));
+        Ok(Source { name, load })
+    };
+    args.models.iter().enumerate().map(source).collect()
+}
+
+fn fault(error: &anyhow::Error) -> LoadFault {
+    let wants_memory = matches!(error.downcast_ref(), Some(LoadError::Memory { .. }));
+    LoadFault { message: output::sentence(error), wants_memory }
 }
 
 /// The name of a file without its ending, or a name as it was given.

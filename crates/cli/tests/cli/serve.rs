@@ -129,6 +129,8 @@ fn a_place_that_is_taken_is_an_error() {
     assert!(error.contains(port) && error.contains("in use"), "{error}");
     let error = place.minfer(&["serve", "none.gguf", "--port", "0"]).failure();
     assert!(error.contains("none.gguf"), "{error}");
+    let error = place.minfer(&["serve", "tiny.gguf", "--model-name", "a,b"]).output();
+    assert_eq!(error.status.code(), Some(2), "a name too many");
     place.write("keys", "# none\n\n");
     let error = place.minfer(&["serve", "tiny.gguf", "--port", "0", "--api-key-file", "keys"]).failure();
     assert!(error.contains("keys has no key"), "{error}");

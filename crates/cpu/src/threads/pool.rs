@@ -19,7 +19,7 @@ use super::{Barrier, Worker};
 pub struct Pool {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
-    turn: Mutex<()>,
+    turns: Turns,
     /// The thread whose job runs now.
     caller: Mutex<Option<ThreadId>>,
     /// The process that has the helpers.
@@ -58,6 +58,50 @@ impl std::fmt::Debug for Shared {
     }
 }
 
+/// Turns at the pool in the order in which they were asked for, so that engines that share it
+/// alternate.
+#[derive(Debug)]
+struct Turns {
+    state: Mutex<Tickets>,
+    called: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Tickets {
+    /// The next one to be given out.
+    next: usize,
+    /// The one whose turn it is.
+    served: usize,
+}
+
+impl Turns {
+    fn new() -> Turns {
+        Turns { state: Mutex::new(Tickets::default()), called: Condvar::new() }
+    }
+
+    /// Waits for a turn, which ends with the guard.
+    fn take(&self) -> Turn<'_> {
+        let mut tickets = lock(&self.state);
+        let own = tickets.next;
+        tickets.next = tickets.next.wrapping_add(1);
+        while tickets.served != own {
+            tickets = self.called.wait(tickets).unwrap_or_else(PoisonError::into_inner);
+        }
+        Turn(self)
+    }
+}
+
+/// A turn at the pool.
+struct Turn<'a>(&'a Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut tickets = lock(&self.0.state);
+        tickets.served = tickets.served.wrapping_add(1);
+        self.0.called.notify_all();
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -81,7 +125,7 @@ impl Pool {
         let mut pool = Pool {
             shared,
             helpers: Vec::with_capacity(workers - 1),
-            turn: Mutex::new(()),
+            turns: Turns::new(),
             caller: Mutex::new(None),
             process: std::process::id(),
         };
@@ -108,7 +152,7 @@ impl Pool {
             let _mode = DefaultFloatMode::set();
             return job(Worker { index: 0, count: 1 }, &Barrier::new(1));
         }
-        let turn = lock(&self.turn);
+        let turn = self.turns.take();
         *lock(&self.caller) = Some(current().id());
         let barrier = &self.shared.barrier;
         let guarded = |worker: Worker| {
@@ -249,6 +293,33 @@ mod tests {
                 });
             }
         }
+    }
+
+    #[test]
+    fn callers_that_want_it_all_alternate() {
+        let pool = Pool::new(2).expect("threads");
+        let order = std::sync::Mutex::new(Vec::new());
+        let both = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            for caller in 0..2 {
+                let (pool, order, both) = (&pool, &order, &both);
+                scope.spawn(move || {
+                    both.wait();
+                    for _ in 0..50 {
+                        pool.run(&|worker, _| {
+                            if worker.index == 0 {
+                                // Long enough that the other caller waits for its turn.
+                                std::thread::sleep(Duration::from_millis(1));
+                                order.lock().expect("no panic").push(caller);
+                            }
+                        });
+                    }
+                });
+            }
+        });
+        let order = order.into_inner().expect("no panic");
+        let turns = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
+        assert!(turns > 60, "{turns} changes in {order:?}");
     }
 
     #[test]

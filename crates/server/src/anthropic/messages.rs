@@ -30,7 +30,7 @@ pub(crate) async fn messages(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let fields: Fields = body.read()?;
     if fields.max_tokens.is_none() {
         return Err(ApiError::invalid("max_tokens", "`max_tokens` is missing"));
@@ -56,7 +56,7 @@ pub(crate) async fn count_tokens(
     State(app): State<Arc<App>>,
     body: JsonBody,
 ) -> Result<axum::Json<Json>, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let request = request::read(&body, served.model.engine().config().n_slots)?;
     let tokens = generate::chat::count(&served.model, request).await?;
     Ok(axum::Json(json!({ "input_tokens": tokens })))

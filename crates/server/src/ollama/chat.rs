@@ -29,7 +29,7 @@ pub(crate) async fn chat(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let Common { model, options, format, template_variables, stream } =
         options::read(&body, served.model.engine().config().n_slots)?;
     let Fields { messages, tools } = body.read()?;

@@ -35,7 +35,7 @@ pub(crate) async fn generate(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let common = options::read(&body, served.model.engine().config().n_slots)?;
     let fields: Fields = body.read()?;
     if fields.images.is_some_and(|images| !images.is_empty()) {

@@ -13,19 +13,20 @@ use crate::state::{App, Served};
 
 /// The models that are served.
 pub(crate) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
-    let models: Vec<Value> = app.loaded().map(entry).into_iter().collect();
+    let models: Vec<Value> = app.registry.list().into_iter().map(entry).collect();
     Json(json!({ "models": models }))
 }
 
 /// The models that are loaded.
 pub(crate) async fn running(State(app): State<Arc<App>>) -> Json<Value> {
-    let loaded = app.loaded().map(|served| {
-        let mut entry = entry(served);
-        entry["context_length"] = served.model.context().into();
+    let loaded = app.registry.loaded().into_iter().map(|served| {
+        let context = served.model.context();
+        let mut entry = entry((&served.name.clone(), Some(served)));
+        entry["context_length"] = context.into();
         entry["size_vram"] = 0.into();
         entry
     });
-    Json(json!({ "models": loaded.into_iter().collect::<Vec<_>>() }))
+    Json(json!({ "models": loaded.collect::<Vec<_>>() }))
 }
 
 /// The program's version.
@@ -35,8 +36,7 @@ pub(crate) async fn version() -> Json<Value> {
 
 /// What is known of the model.
 pub(crate) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let _: serde_json::Map<String, Value> = body.read()?;
-    let served = app.served()?;
+    let served = app.served(body.model()).await?;
     let template = served.model.chat_template().map(minfer::text::ChatTemplate::source).unwrap_or_default();
     let mut capabilities = vec!["completion"];
     if template.contains("tools") {
@@ -47,7 +47,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<
         "modelfile": "",
         "parameters": "",
         "template": template,
-        "details": details(served),
+        "details": details(Some(&served)),
         "model_info": {
             "general.architecture": architecture,
             format!("{architecture}.context_length"): served.model.context(),
@@ -57,14 +57,15 @@ pub(crate) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<
     })))
 }
 
-fn entry(served: &Served) -> Value {
+/// A model, of which little is known before it is loaded.
+fn entry((name, served): (&str, Option<Served>)) -> Value {
     json!({
-        "name": served.name,
-        "model": served.name,
-        "modified_at": id::time_as_text(served.created),
-        "size": served.model.weight_bytes(),
+        "name": name,
+        "model": name,
+        "modified_at": id::time_as_text(served.as_ref().map_or(0, |served| served.created)),
+        "size": served.as_ref().map_or(0, |served| served.model.weight_bytes()),
         "digest": "",
-        "details": details(served),
+        "details": details(served.as_ref()),
     })
 }
 
@@ -76,14 +77,14 @@ fn parameters(count: u64) -> String {
     }
 }
 
-fn details(served: &Served) -> Value {
-    let family = served.model.family();
+fn details(served: Option<&Served>) -> Value {
+    let family = served.map_or("", |served| served.model.family());
     json!({
         "parent_model": "",
         "format": "gguf",
         "family": family,
         "families": [family],
-        "parameter_size": parameters(served.model.parameters()),
+        "parameter_size": served.map(|served| parameters(served.model.parameters())).unwrap_or_default(),
         "quantization_level": "",
     })
 }

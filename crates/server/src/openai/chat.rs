@@ -27,7 +27,7 @@ pub(crate) async fn completions(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let streaming = Streaming::read(&body)?;
     let request = chat_request::read(&body, served.model.engine().config().n_slots)?;
     let meta = Meta::new(&served, &request);

@@ -45,7 +45,7 @@ pub(crate) async fn completions(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let streaming = Streaming::read(&body)?;
     let fields: Fields = body.read()?;
     let slots = served.model.engine().config().n_slots;

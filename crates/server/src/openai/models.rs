@@ -7,11 +7,14 @@ use axum::extract::{Path, State};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, ErrorKind};
-use crate::state::{App, Served};
+use crate::state::{App, Health, Served};
 
 /// The models that are served.
 pub(crate) async fn list(State(app): State<Arc<App>>) -> Json<Value> {
-    let models: Vec<Value> = app.loaded().map(entry).into_iter().collect();
+    let models: Vec<Value> = match app.health() {
+        Health::Loading => Vec::new(),
+        _ => app.registry.list().into_iter().map(entry).collect(),
+    };
     Json(json!({"object": "list", "data": models}))
 }
 
@@ -20,17 +23,17 @@ pub(crate) async fn one(
     State(app): State<Arc<App>>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    let served = app.loaded().filter(|served| served.name == name);
+    let found = app.registry.list().into_iter().find(|(known, _)| *known == name);
     let unknown = || ApiError::new(ErrorKind::NotFound, format!("there is no model {name:?}"));
-    served.map(|served| Json(entry(served))).ok_or_else(unknown)
+    found.map(|model| Json(entry(model))).ok_or_else(unknown)
 }
 
-fn entry(served: &Served) -> Value {
+fn entry((name, served): (&str, Option<Served>)) -> Value {
     json!({
-        "id": served.name,
+        "id": name,
         "object": "model",
-        "created": served.created,
+        "created": served.as_ref().map_or(0, |served| served.created),
         "owned_by": "minfer",
-        "max_model_len": served.model.context(),
+        "max_model_len": served.as_ref().map(|served| served.model.context()),
     })
 }

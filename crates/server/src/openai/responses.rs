@@ -23,7 +23,7 @@ pub(crate) async fn responses(
     Extension(salt): Extension<Salt>,
     body: JsonBody,
 ) -> Result<Response, ApiError> {
-    let served = app.served()?.clone();
+    let served = app.served(body.model()).await?;
     let (request, echo) = responses_request::read(&body, served.model.engine().config().n_slots)?;
     let mut generation = generate::chat::start(&app, &served, request, salt).await?;
     let streams = echo.stream;

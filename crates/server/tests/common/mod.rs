@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use minfer::engine::EngineConfig;
 use minfer::{ContextLength, LoadOptions, Loaded, Machine, MachineOptions, Model, ModelFile};
-use minfer_server::{Observer, Served, ServerConfig, ServerError};
+use minfer_server::{Observer, Served, ServerConfig, ServerError, Source};
 use minfer_testkit::fetched;
 use minfer_testkit::synthetic::Family;
 use serde_json::Value;
@@ -78,20 +78,33 @@ impl Place {
     /// A server whose model is not loaded before the sender is dropped.
     pub(crate) fn loading(settings: Settings) -> (Sender<()>, Place) {
         let (release, held) = mpsc::channel::<()>();
+        let Settings { n_slots, queue, n_ctx, real, .. } = settings;
+        let held = Mutex::new(held);
+        let load = move || {
+            let _ = held.lock().expect("no panic").recv();
+            Ok(served(n_slots, queue, n_ctx, real))
+        };
+        let source = Source { name: "tiny".to_owned(), load: Box::new(load) };
+        (release, Place::start(settings.config, vec![source]))
+    }
+
+    /// A server of these models, the first of which is loaded.
+    pub(crate) fn serving(settings: Settings, sources: Vec<Source>) -> Place {
+        let place = Place::start(settings.config, sources);
+        place.wait_until_ready();
+        place
+    }
+
+    fn start(config: ServerConfig, sources: Vec<Source>) -> Place {
         let (listening, address) = mpsc::channel();
         let (ready_sender, ready) = mpsc::channel();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let Settings { config, n_slots, queue, n_ctx, real } = settings;
         let server = std::thread::spawn(move || {
-            let load = move || {
-                let _ = held.recv();
-                Ok::<_, ServerError>(served(n_slots, queue, n_ctx, real))
-            };
             let stop = async move { drop(stopped.await) };
-            minfer_server::run(config, load, &Told { listening, ready: ready_sender }, stop)
+            minfer_server::run(config, sources, &Told { listening, ready: ready_sender }, stop)
         });
         let address = address.recv().expect("it listens");
-        (release, Place { address, stop: Some(stop), server: Some(server), ready: Mutex::new(ready) })
+        Place { address, stop: Some(stop), server: Some(server), ready: Mutex::new(ready) }
     }
 
     pub(crate) fn wait_until_ready(&self) {
@@ -168,7 +181,8 @@ impl Drop for Place {
     }
 }
 
-fn served(n_slots: u32, queue: usize, n_ctx: u32, real: Option<&str>) -> Served {
+/// A tiny model, or a fetched one.
+pub(crate) fn served(n_slots: u32, queue: usize, n_ctx: u32, real: Option<&str>) -> Served {
     let file = match real {
         Some(name) => ModelFile::open(&fetched::model(name)).expect("a sound file"),
         None => {
