@@ -180,6 +180,7 @@ impl Compiled for CompiledGraph {
     }
 
     fn workspace_bytes(&self) -> u64 {
-        self.workspace.bytes() + self.scratch.bytes()
+        let counters = self.counters.len() as u64 * ChunkCounter::share_bytes(self.pool.threads());
+        self.workspace.bytes() + counters + self.scratch.bytes()
     }
 }
