@@ -15,8 +15,8 @@ pub struct EngineConfig {
     pub n_batch: usize,
     /// While rows decode, a step that also feeds a prefill chunk takes about this many times a step
     /// that only decodes: the chunk is sized by measured time. 0 bounds chunks by `n_batch` alone;
-    /// else above 1. Chunks of a few tokens cost much more for each token than long ones, so a small
-    /// target slows prompts down.
+    /// else above 1. The smaller it is, the less running answers wait, and the longer prompts take
+    /// beside them.
     pub step_target: f32,
     /// Most sequences that run at once.
     pub n_slots: usize,
@@ -38,7 +38,7 @@ impl Default for EngineConfig {
         EngineConfig {
             n_ctx: 4096,
             n_batch: 512,
-            step_target: 16.0,
+            step_target: 4.0,
             n_slots: 4,
             queue: 512,
             kv_blocks: None,
