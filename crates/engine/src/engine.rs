@@ -1,7 +1,8 @@
 //! The engine: the handle that clients share, and its worker thread.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+mod sessions;
+
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,14 +12,16 @@ use minfer_text::Tokenizer;
 use crate::admission::Admission;
 use crate::event::Event;
 use crate::guard::guarded;
-use crate::kv::session::{SessionError, SessionRows};
+use crate::kv::session::{SavedSequence, SessionError};
 use crate::reply::{EventSink, Events};
 use crate::request::Request;
 use crate::sequence::Sequence;
 use crate::session::{SessionId, SessionInfo, SessionTerms};
+use crate::slot::SlotInfo;
 use crate::stats::EngineStats;
 use crate::submission::Submission;
 use crate::worker::Worker;
+use crate::worker::transfers::Outgoing;
 use crate::{ConfigError, EngineConfig, HostMemory, ModelExecutor, SubmitError};
 
 /// Names a request of one engine.
@@ -53,8 +56,21 @@ enum Command {
     OpenSession(SessionId, Option<u64>),
     CloseSession(SessionId),
     SessionInfo(SessionId, SyncSender<Option<SessionInfo>>),
-    SaveSession(SessionId, PathBuf, Vec<u8>, SyncSender<Result<u64, SessionError>>),
-    TakeSession(SessionId, SessionRows, Option<u64>, SyncSender<Result<Vec<u8>, SessionError>>),
+    SendSession(SessionId, Vec<u8>, SyncSender<Result<Outgoing, SessionError>>),
+    ReceiveSession(SessionId, Option<u64>, Incoming),
+    SlotInfos(SyncSender<Vec<SlotInfo>>),
+    SendSlots(Option<usize>, SyncSender<Result<Outgoing, SessionError>>),
+    ReceiveSlot(Option<usize>, Incoming),
+    EraseSlot(usize, SyncSender<Result<u32, SessionError>>),
+    /// Rows were taken or sent: there may be more to move.
+    Wake,
+}
+
+/// A sequence whose rows come in.
+struct Incoming {
+    saved: SavedSequence,
+    rows: Receiver<Vec<u8>>,
+    done: SyncSender<Result<(), SessionError>>,
 }
 
 impl Engine {
@@ -147,76 +163,6 @@ impl Engine {
         let _ = self.send(Command::Cancel(id));
     }
 
-    /// A conversation without tokens, for requests to go on with.
-    ///
-    /// # Errors
-    /// The engine has stopped.
-    pub fn open_session(&self) -> Result<SessionId, SubmitError> {
-        self.open_session_for(None)
-    }
-
-    /// As [`open_session`](Self::open_session), for requests of this salt: one of another salt, or
-    /// of none, fails with [`EngineError::OtherSalt`](crate::EngineError::OtherSalt).
-    ///
-    /// # Errors
-    /// The engine has stopped.
-    pub fn open_session_for(&self, salt: Option<u64>) -> Result<SessionId, SubmitError> {
-        let id = self.new_session();
-        self.send(Command::OpenSession(id, salt))?;
-        Ok(id)
-    }
-
-    /// Drops a conversation and its KV rows.
-    pub fn close_session(&self, id: SessionId) {
-        // A worker that has ended keeps none.
-        let _ = self.send(Command::CloseSession(id));
-    }
-
-    /// What is known of a conversation, between two steps; `None` where there is none.
-    pub fn session(&self, id: SessionId) -> Option<SessionInfo> {
-        self.ask(|answer| Command::SessionInfo(id, answer)).ok().flatten()
-    }
-
-    /// Writes a conversation that no request uses to a file, with bytes of the caller's own;
-    /// returns the file's length. The file appears whole or not at all.
-    ///
-    /// # Errors
-    /// It is in use, its rows cannot be brought back to the cache, or the file cannot be written.
-    pub fn save_session(&self, id: SessionId, path: &Path, host: Vec<u8>) -> Result<u64, SessionError> {
-        let path = path.to_owned();
-        self.ask(|answer| Command::SaveSession(id, path, host, answer)).map_err(|_| SessionError::Stopped)?
-    }
-
-    /// Opens a conversation from a file, with the caller's own bytes from it. The file is read and
-    /// checked on this thread, while steps go on; its rows are copied to the cache between two
-    /// steps.
-    ///
-    /// # Errors
-    /// The file is not sound or not of this model, template and KV format, or there is no room for
-    /// its rows. Nothing has changed then.
-    pub fn load_session(&self, path: &Path) -> Result<(SessionId, Vec<u8>), SessionError> {
-        self.load_session_for(path, None)
-    }
-
-    /// As [`load_session`](Self::load_session), for requests of this salt: files know of none.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn load_session_for(
-        &self,
-        path: &Path,
-        salt: Option<u64>,
-    ) -> Result<(SessionId, Vec<u8>), SessionError> {
-        let rows = self.session_terms.open(path)?;
-        let id = self.new_session();
-        let loaded = self.ask(|answer| Command::TakeSession(id, rows, salt, answer));
-        Ok((id, loaded.map_err(|_| SessionError::Stopped)??))
-    }
-
-    fn new_session(&self) -> SessionId {
-        SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
-    }
-
     /// Asks the worker and waits for its answer, which comes between two steps.
     fn ask<T>(&self, command: impl FnOnce(SyncSender<T>) -> Command) -> Result<T, SubmitError> {
         let (answer, answered) = mpsc::sync_channel(1);
@@ -294,11 +240,11 @@ fn serve(mut worker: Worker, commands: &Receiver<Command>) {
     worker.settle();
 }
 
-/// Takes what clients have sent, waiting for it while there is nothing to do and no rows to move.
+/// Takes what clients have sent, waiting for it while there is nothing to do and no rows can move.
 /// Returns whether the handle is still there.
 fn take_commands(worker: &mut Worker, commands: &Receiver<Command>) -> bool {
     loop {
-        let command = if worker.has_work() || worker.contained(Worker::compact_idle) == Some(true) {
+        let command = if worker.has_work() || worker.contained(Worker::tidy_up) == Some(true) {
             match commands.try_recv() {
                 Ok(command) => command,
                 Err(TryRecvError::Empty) if worker.has_work() => return true,
@@ -323,12 +269,17 @@ fn carry_out(worker: &mut Worker, command: Command) {
         Command::CloseSession(id) => worker.close_session(id),
         // Somebody who does not wait for the answer does not need it.
         Command::SessionInfo(id, answer) => drop(answer.send(worker.session_info(id))),
-        Command::SaveSession(id, path, host, answer) => {
-            drop(answer.send(worker.save_session(id, &path, host)));
+        Command::SendSession(id, host, answer) => drop(answer.send(worker.send_session(id, host))),
+        Command::ReceiveSession(id, salt, Incoming { saved, rows, done }) => {
+            worker.receive_session(id, saved, salt, rows, move |end| drop(done.send(end)));
         }
-        Command::TakeSession(id, rows, salt, answer) => {
-            drop(answer.send(worker.take_session(id, &rows, salt)));
+        Command::SlotInfos(answer) => drop(answer.send(worker.slot_infos())),
+        Command::SendSlots(only, answer) => drop(answer.send(worker.send_slots(only))),
+        Command::ReceiveSlot(slot, Incoming { saved, rows, done }) => {
+            worker.receive_slot(slot, &saved, rows, move |end| drop(done.send(end)));
         }
+        Command::EraseSlot(slot, answer) => drop(answer.send(worker.erase_slot(slot))),
+        Command::Wake => (),
     }
 }
 

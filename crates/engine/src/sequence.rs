@@ -31,6 +31,8 @@ pub(crate) struct Sequence {
     pub(crate) rows: RowStorage,
     /// The conversation that this request continues.
     pub(crate) session: Option<SessionId>,
+    /// The slot that it runs in.
+    pub(crate) slot: Option<usize>,
     /// What to remove when the context is full.
     pub(crate) context_shift: Option<ContextShift>,
     /// Whether KV rows may be taken from the prefix cache and left there.
@@ -89,6 +91,7 @@ impl Sequence {
             refeed: 0,
             rows: RowStorage::None,
             session: request.session,
+            slot: None,
             context_shift: request.context_shift,
             // Predictions at positions of the prompt need the forward of each.
             reuse: request.reuse && request.prompt_logprobs.is_none(),
@@ -178,6 +181,11 @@ impl Sequence {
     /// Whether it prefills: its prompt, or after a preemption its tokens, are still being fed.
     pub(crate) fn is_prefilling(&self) -> bool {
         self.pending() > 1
+    }
+
+    /// Tokens of the prompt.
+    pub(crate) fn prompt_len(&self) -> usize {
+        self.prompt_len
     }
 
     /// Tokens generated so far.

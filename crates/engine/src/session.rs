@@ -72,24 +72,42 @@ pub(crate) struct SessionTerms {
 }
 
 impl SessionTerms {
-    /// Opens a file of one conversation. What its header says is checked before a row is read.
-    /// Needs no engine, so that steps go on meanwhile.
+    /// Opens a file of one conversation.
+    ///
+    /// # Errors
+    /// As [`open_all`](Self::open_all), or it holds another number of them.
+    pub(crate) fn open(&self, path: &Path) -> Result<SessionRows, SessionError> {
+        let file = SessionFile::open(path)?;
+        match file.sequences() {
+            [_] => self.verify(file),
+            more => {
+                file.check(self.identity, &self.spec)?;
+                let text = format!("{} conversations where one is expected", more.len());
+                Err(SessionError::Contradiction(text))
+            }
+        }
+    }
+
+    /// Opens a file of any number of conversations. What its header says is checked before a row is
+    /// read. Needs no engine, so that steps go on meanwhile.
     ///
     /// # Errors
     /// The file is not sound, or not of this model, template, KV format and context.
-    pub(crate) fn open(&self, path: &Path) -> Result<SessionRows, SessionError> {
-        let file = SessionFile::open(path)?;
+    pub(crate) fn open_all(&self, path: &Path) -> Result<SessionRows, SessionError> {
+        self.verify(SessionFile::open(path)?)
+    }
+
+    fn verify(&self, file: SessionFile) -> Result<SessionRows, SessionError> {
         file.check(self.identity, &self.spec)?;
-        let [saved] = file.sequences() else {
-            let text = format!("{} conversations where one is expected", file.sequences().len());
-            return Err(SessionError::Contradiction(text));
-        };
-        let (vocab, length, n_ctx) = (self.vocab, saved.length, self.n_ctx);
-        if let Some(&token) = saved.tokens.iter().find(|&&token| token as usize >= vocab) {
-            return Err(SessionError::Contradiction(format!("token {token} of a vocabulary of {vocab}")));
-        }
-        if length > n_ctx {
-            return Err(SessionError::TooLong { length, n_ctx });
+        let (vocab, n_ctx) = (self.vocab, self.n_ctx);
+        for saved in file.sequences() {
+            let length = saved.length;
+            if let Some(&token) = saved.tokens.iter().find(|&&token| token as usize >= vocab) {
+                return Err(SessionError::Contradiction(format!("token {token} of a vocabulary of {vocab}")));
+            }
+            if length > n_ctx {
+                return Err(SessionError::TooLong { length, n_ctx });
+            }
         }
         file.verify()
     }

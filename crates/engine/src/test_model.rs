@@ -4,7 +4,9 @@
 pub(crate) mod hooked;
 
 use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use minfer_graph::backend::{WeightError, WeightSource};
 use minfer_graph::{
@@ -16,10 +18,11 @@ use minfer_text::{TokenType, Tokenizer, TokenizerSpec};
 
 use crate::admission::Admission;
 use crate::event::{Event, Finished, Token};
-use crate::kv::session::SessionError;
+use crate::kv::session::{self, SessionError, SessionRows};
 use crate::reply::Events;
-use crate::session::SessionId;
+use crate::session::{SessionId, SessionTerms};
 use crate::worker::Worker;
+use crate::worker::transfers::Outgoing;
 use crate::{
     EngineConfig, EngineStats, ModelExecutor, Request, RequestId, SamplingParams, Submission, SubmitError,
 };
@@ -194,8 +197,69 @@ impl Bench {
         path: &Path,
         salt: Option<u64>,
     ) -> Result<Vec<u8>, SessionError> {
-        let rows = self.worker.session_terms().open(path)?;
-        self.worker.take_session(id, &rows, salt)
+        let file = self.worker.session_terms().open(path)?;
+        let saved = file.sequences()[0].clone();
+        self.receive(&file, 0, |worker, rows, done| worker.receive_session(id, saved, salt, rows, done))?;
+        Ok(file.sequences()[0].host.clone())
+    }
+
+    /// Opens every slot of a file, as an engine does.
+    pub(crate) fn load_slots(&mut self, path: &Path) -> Result<(), SessionError> {
+        let file = self.worker.session_terms().open_all(path)?;
+        (0..file.sequences().len()).try_for_each(|index| {
+            let saved = &file.sequences()[index];
+            self.receive(&file, index, |worker, rows, done| worker.receive_slot(None, saved, rows, done))
+        })
+    }
+
+    fn receive(
+        &mut self,
+        file: &SessionRows,
+        index: usize,
+        start: impl FnOnce(&mut Worker, Receiver<Vec<u8>>, Box<dyn FnOnce(Result<(), SessionError>) + Send>),
+    ) -> Result<(), SessionError> {
+        let spec = self.worker.session_terms().spec;
+        let ((sender, rows), (done, end)) = (mpsc::sync_channel(1), mpsc::channel());
+        start(&mut self.worker, rows, Box::new(move |ended| done.send(ended).unwrap()));
+        std::thread::scope(|scope| {
+            // Pieces of any length: chunks are no unit of the cache.
+            scope.spawn(move || file.send_rows(index, &spec, 37, |bytes| sender.send(bytes).is_ok()));
+            loop {
+                if let Ok(ended) = end.try_recv() {
+                    return ended;
+                }
+                self.worker.move_rows(Duration::ZERO);
+            }
+        })
+    }
+
+    /// Saves a conversation, as an engine does.
+    pub(crate) fn save(&mut self, id: SessionId, path: &Path, host: Vec<u8>) -> Result<u64, SessionError> {
+        let outgoing = self.worker.send_session(id, host)?;
+        self.write(outgoing, path)
+    }
+
+    /// Saves all slots, as an engine does.
+    pub(crate) fn save_slots(&mut self, path: &Path) -> Result<u64, SessionError> {
+        let outgoing = self.worker.send_slots(None)?;
+        self.write(outgoing, path)
+    }
+
+    /// Writes what a worker sends while the bench's thread moves rows.
+    pub(crate) fn write(&mut self, outgoing: Outgoing, path: &Path) -> Result<u64, SessionError> {
+        let SessionTerms { identity, spec, .. } = self.worker.session_terms();
+        std::thread::scope(|scope| {
+            let written = scope.spawn(move || {
+                let Outgoing { saved, rows } = outgoing;
+                session::write(path, identity, &spec, saved, |put| {
+                    rows.iter().try_for_each(|bytes| put(&bytes))
+                })
+            });
+            while !written.is_finished() {
+                self.worker.move_rows(Duration::ZERO);
+            }
+            written.join().unwrap()
+        })
     }
 
     /// Steps until there is nothing to do.

@@ -6,6 +6,8 @@ mod preempt;
 mod recover;
 mod sampling;
 mod sessions;
+mod slots;
+pub(crate) mod transfers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,6 +31,8 @@ use crate::step_batch::StepBatch;
 use crate::{EngineError, HostMemory, ModelExecutor, RequestId};
 use preempt::Cells;
 use sampling::{Outcome, Scratches};
+use slots::Slot;
+use transfers::Transfer;
 
 /// Consecutive steps without progress after which the engine stops.
 pub(crate) const STALLED_STEPS: u32 = 64;
@@ -47,6 +51,9 @@ pub(crate) struct Worker {
     /// Conversations, also those that a request uses now.
     sessions: BTreeMap<SessionId, Session>,
     session_uses: u64,
+    slots: Vec<Slot>,
+    slot_uses: u64,
+    transfers: VecDeque<Transfer>,
     identity: SessionIdentity,
     pub(crate) host: HostMemory,
     n_ctx: u32,
@@ -101,6 +108,9 @@ impl Worker {
             store_options,
             sessions: BTreeMap::new(),
             session_uses: 0,
+            slots: vec![Slot::default(); config.n_slots],
+            slot_uses: 0,
+            transfers: VecDeque::new(),
             identity: config.identity,
             host: HostMemory::default(),
             n_ctx: config.n_ctx as u32,
@@ -147,9 +157,14 @@ impl Worker {
 
     /// One step. Returns whether the engine can go on: not after too many steps without progress.
     pub(crate) fn step(&mut self) -> bool {
-        let ended = self.counts.ended();
+        let (ended, started) = (self.counts.ended(), (self.clock)());
         let advanced = self.contained(Worker::run_step).unwrap_or(false);
-        self.conclude(advanced || self.counts.ended() > ended)
+        let took = (self.clock)().saturating_sub(started);
+        let goes_on = self.conclude(advanced || self.counts.ended() > ended);
+        if self.has_work() {
+            self.move_rows_beside(took);
+        }
+        goes_on
     }
 
     /// Schedule, run, sample, publish. Returns whether any sequence advanced.
@@ -343,6 +358,7 @@ impl Worker {
             RowStorage::Cached(kv) => Some(kv),
             _ => None,
         };
+        self.leave_slot(&mut sequence, true);
         self.keep_session(&mut sequence);
         let kept = !matches!(sequence.rows, RowStorage::Cached(_));
         self.fragmented = true;
@@ -422,6 +438,8 @@ mod preempt_tests;
 mod session_tests;
 #[cfg(test)]
 mod sharing_tests;
+#[cfg(test)]
+mod slot_tests;
 #[cfg(test)]
 mod swap_tests;
 #[cfg(test)]

@@ -17,7 +17,8 @@ use crate::state::App;
 /// sends.
 pub(crate) struct Keys {
     digests: Vec<[u8; 32]>,
-    /// Makes salts that nobody outside can compute.
+    /// Makes salts that only who has all keys can compute; the same keys have the same salts in the
+    /// next process, so that rows which were saved meet the clients that they came from.
     secret: [u8; 32],
 }
 
@@ -28,10 +29,11 @@ pub(crate) struct Salt(pub(crate) Option<u64>);
 
 impl Keys {
     pub(crate) fn new(keys: &[String]) -> Keys {
-        let mut secret = [0; 32];
-        // Without randomness the salts are still different for different keys.
-        let _ = getrandom::fill(&mut secret);
-        Keys { digests: keys.iter().map(|key| digest(&[key.as_bytes()])).collect(), secret }
+        let digests: Vec<[u8; 32]> = keys.iter().map(|key| digest(&[key.as_bytes()])).collect();
+        let mut sorted = digests.clone();
+        sorted.sort_unstable();
+        let parts: Vec<&[u8]> = sorted.iter().map(<[u8; 32]>::as_slice).collect();
+        Keys { secret: digest(&parts), digests }
     }
 
     /// The salt of a request; `None` where it has to be refused.
@@ -105,7 +107,11 @@ mod tests {
             assert!(salt(name, value).is_none(), "{name}: {value}");
         }
         assert!(Keys::new(&[]).salt(&HeaderMap::new()).is_some_and(|Salt(salt)| salt.is_none()));
-        let other = Keys::new(&["one".to_owned()]).salt(&headers("x-api-key", "one")).unwrap();
-        assert_ne!(other.0, Some(one), "salts of another server are others");
+        let salt_of = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|&key| key.to_owned()).collect();
+            Keys::new(&keys).salt(&headers("x-api-key", "one")).unwrap().0
+        };
+        assert_eq!(salt_of(&["two", "one"]), Some(one), "whatever the order");
+        assert_ne!(salt_of(&["one"]), Some(one), "salts of another server are others");
     }
 }

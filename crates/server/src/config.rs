@@ -20,6 +20,11 @@ pub struct ServerConfig {
     pub most_body_bytes: usize,
     /// How long a client may take to send its request.
     pub read_timeout: Duration,
+    /// The file that keeps the conversations of the slots; where there are several models, each has
+    /// one with its name behind this one's.
+    pub slots_file: Option<PathBuf>,
+    /// The folder of files that clients save slots to and restore them from.
+    pub slot_save_path: Option<PathBuf>,
     /// How long running requests may go on once the server is told to stop.
     pub drain_timeout: Duration,
 }
@@ -43,6 +48,8 @@ impl Default for ServerConfig {
             tls: None,
             most_body_bytes: 32 << 20,
             read_timeout: Duration::from_secs(60),
+            slots_file: None,
+            slot_save_path: None,
             drain_timeout: Duration::from_secs(30),
         }
     }

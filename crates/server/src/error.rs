@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use minfer::engine::kv::session::SessionError;
 use minfer::engine::{EngineError, ErrorClass, ParamError, RequestError, SubmitError};
 use minfer::text::TemplateError;
 use serde_json::{Value as Json, json};
@@ -247,6 +248,31 @@ impl From<EngineError> for ApiError {
             ErrorClass::Failure => ErrorKind::Server,
         };
         ApiError::new(kind, error.to_string())
+    }
+}
+
+impl From<SessionError> for ApiError {
+    fn from(error: SessionError) -> ApiError {
+        let message = error.to_string();
+        let not_found = |source: &std::io::Error| source.kind() == std::io::ErrorKind::NotFound;
+        match error {
+            SessionError::NoSession => ApiError::new(ErrorKind::NotFound, message),
+            SessionError::Io { source, .. } if not_found(&source) => {
+                ApiError { param: Some("filename".to_owned()), ..ApiError::new(ErrorKind::NotFound, message) }
+            }
+            SessionError::Io { .. } | SessionError::Backend(_) | SessionError::NoFolder(_) => {
+                ApiError::new(ErrorKind::Server, message)
+            }
+            SessionError::Busy
+            | SessionError::Interrupted
+            | SessionError::Stopped
+            | SessionError::NotInCache(_)
+            | SessionError::Store(_) => {
+                ApiError { retry_after: Some(1), ..ApiError::new(ErrorKind::Unavailable, message) }
+            }
+            // What is wrong with the file.
+            _ => ApiError::invalid("filename", format!("`filename`: {message}")),
+        }
     }
 }
 

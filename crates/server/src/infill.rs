@@ -54,7 +54,7 @@ pub(crate) async fn infill(
     let model = served.model.clone();
     let prompt = run_blocking(move || infill::prompt(&model, &gap)).await??;
     let terms = Terms { options: &options, salt: salt.0, prompt_logprobs: None, grammar: None };
-    let mut generation = Generation::start(&app, &served.model, vec![prompt], &terms, || TextOf::Plain)?;
+    let mut generation = Generation::start(&app, &served, vec![prompt], &terms, || TextOf::Plain)?;
     let mut writer = Writer { model: served.name.clone(), finish: None };
     if fields.stream.unwrap_or(false) {
         generation.begin().await?;

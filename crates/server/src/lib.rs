@@ -25,6 +25,8 @@ mod ollama;
 mod openai;
 mod registry;
 mod routes;
+mod slots;
+mod slots_file;
 mod state;
 mod stream;
 
@@ -162,6 +164,9 @@ async fn serve(
         _ = &mut accept => {}
     }
     drop(accept);
+    let registry = Arc::clone(&app.registry);
+    // Writing the slots' files takes a while.
+    let _ = tokio::task::spawn_blocking(move || registry.close()).await;
     // Connections that are left after that are dropped, which cancels what they wait for.
     if let Ok(graceful) = Arc::try_unwrap(graceful) {
         let _ = tokio::time::timeout(LAST_BYTES, graceful.shutdown()).await;

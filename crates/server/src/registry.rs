@@ -1,10 +1,12 @@
 //! The models of a server: loaded at the start or when a request first names them, unloaded when
 //! another one needs their memory.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::{ApiError, ErrorKind};
+use crate::slots_file::SlotsFile;
 use crate::state::Served;
 
 /// A model that can be served.
@@ -27,6 +29,8 @@ pub struct LoadFault {
 /// All models of a server.
 pub(crate) struct Registry {
     entries: Vec<Entry>,
+    /// Where conversations are kept.
+    slots_file: Option<PathBuf>,
     /// One model is loaded at a time: loads would take each other's memory.
     loading: Mutex<()>,
     /// Counts requests.
@@ -58,11 +62,17 @@ impl Entry {
     }
 }
 
+fn close(served: Option<Served>) {
+    if let Some(file) = served.and_then(|served| served.slots_file) {
+        file.close();
+    }
+}
+
 impl Registry {
-    pub(crate) fn new(sources: Vec<Source>) -> Registry {
+    pub(crate) fn new(sources: Vec<Source>, slots_file: Option<PathBuf>) -> Registry {
         let entry = |source| Entry { source, served: RwLock::new(None), used: AtomicU64::new(0) };
         let entries = sources.into_iter().map(entry).collect();
-        Registry { entries, loading: Mutex::default(), clock: AtomicU64::new(1) }
+        Registry { entries, slots_file, loading: Mutex::default(), clock: AtomicU64::new(1) }
     }
 
     /// Names of all models, and those that are loaded, in the order of the command line.
@@ -112,8 +122,10 @@ impl Registry {
         }
         loop {
             match (entry.source.load)() {
-                Ok(served) => {
+                Ok(mut served) => {
                     tracing::info!(model = served.name, "loaded");
+                    let file = self.slots_file_of(&entry.source.name);
+                    served.slots_file = file.map(|path| SlotsFile::open(path, &served.model)).transpose()?;
                     entry.put(Some(served.clone()));
                     return Ok(served);
                 }
@@ -124,9 +136,26 @@ impl Registry {
                         return Err(message);
                     };
                     tracing::info!(model = idle.source.name, "unloaded: {message}");
-                    drop(idle.put(None));
+                    close(idle.put(None));
                 }
             }
         }
+    }
+
+    /// Writes what is not written yet of the loaded models' conversations.
+    pub(crate) fn close(&self) {
+        self.entries.iter().for_each(|entry| close(entry.served()));
+    }
+
+    /// The file that keeps a model's conversations.
+    fn slots_file_of(&self, name: &str) -> Option<PathBuf> {
+        let mut path = self.slots_file.clone()?.into_os_string();
+        if self.entries.len() > 1 {
+            let plain = |character: char| {
+                if character.is_alphanumeric() || "-_.".contains(character) { character } else { '_' }
+            };
+            path.push(format!(".{}", name.chars().map(plain).collect::<String>()));
+        }
+        Some(path.into())
     }
 }

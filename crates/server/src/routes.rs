@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, get, post};
 use serde_json::{Map, Value as Json, json};
 
 use crate::state::App;
-use crate::{anthropic, infill, native, ollama, openai};
+use crate::{anthropic, infill, native, ollama, openai, slots};
 
 /// A route with what the document says of it.
 struct Route {
@@ -133,6 +133,13 @@ fn routes() -> Vec<Route> {
             "The prompt of a chat request",
             &["messages: array!", "tools: array", "chat_template_kwargs: object"],
         ),
+        route("/slots", get(slots::list), "What runs in each slot", &[]),
+        route(
+            "/slots/{id}",
+            post(slots::act),
+            "Saves, restores or erases the conversation of a slot; the query has the `action`",
+            &["filename: string"],
+        ),
         route("/api/chat", post(ollama::chat::chat), "Answers messages, in Ollama's shape", OLLAMA),
         route(
             "/api/generate",
@@ -192,8 +199,8 @@ impl Route {
             "summary": self.summary,
             "responses": {"200": answer, "default": refused},
         });
-        if let Some((_, name)) = self.path.split_once("{*") {
-            let name = name.trim_end_matches('}');
+        if let Some((_, name)) = self.path.split_once('{') {
+            let name = name.trim_start_matches('*').trim_end_matches('}');
             operation["parameters"] =
                 json!([{"name": name, "in": "path", "required": true, "schema": {"type": "string"}}]);
         }

@@ -12,6 +12,7 @@ use crate::error::{ApiError, ErrorKind};
 use crate::generate::grammar::{Grammar, Vocabulary};
 use crate::metrics::Metrics;
 use crate::registry::{Registry, Source};
+use crate::slots_file::SlotsFile;
 
 /// Seconds after which a refused request may be tried again.
 const RETRY_AFTER: u32 = 1;
@@ -38,6 +39,8 @@ pub struct Served {
     pub model: Model,
     /// Seconds since 1970 at which it was loaded.
     pub created: u64,
+    /// Keeps the conversations of its slots.
+    pub(crate) slots_file: Option<Arc<SlotsFile>>,
     /// Prepared when a grammar is first wanted.
     vocabulary: Arc<OnceLock<Result<Vocabulary, String>>>,
 }
@@ -45,7 +48,12 @@ pub struct Served {
 impl Served {
     /// `created`: seconds since 1970.
     pub fn new(name: impl Into<String>, model: Model, created: u64) -> Served {
-        Served { name: name.into(), model, created, vocabulary: Arc::default() }
+        Served { name: name.into(), model, created, slots_file: None, vocabulary: Arc::default() }
+    }
+
+    /// A request has ended, or a slot was changed.
+    pub(crate) fn slots_changed(&self) {
+        self.slots_file.iter().for_each(|file| file.mark());
     }
 
     /// Compiles a grammar, which a request gave in `field`.
@@ -72,11 +80,12 @@ pub(crate) enum Health {
 impl App {
     pub(crate) fn new(config: ServerConfig, sources: Vec<Source>) -> App {
         let keys = Keys::new(&config.api_keys);
+        let registry = Arc::new(Registry::new(sources, config.slots_file.clone()));
         App {
             config,
             keys,
             metrics: Metrics::default(),
-            registry: Arc::new(Registry::new(sources)),
+            registry,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             answering: Arc::default(),

@@ -64,6 +64,13 @@ pub(crate) struct ServeArgs {
     /// Private key (PEM) of an HTTPS server.
     #[arg(long, value_name = "FILE", requires = "tls_cert", env = "MINFER_TLS_KEY")]
     pub(crate) tls_key: Option<PathBuf>,
+    /// Keeps conversations over the server's end: their rows are written to this file while it
+    /// runs, and read when it starts.
+    #[arg(long, value_name = "FILE", env = "MINFER_SLOTS_FILE")]
+    pub(crate) slots_file: Option<PathBuf>,
+    /// The folder that POST /slots/ID saves conversations to and restores them from.
+    #[arg(long, value_name = "FOLDER", env = "MINFER_SLOT_SAVE_PATH")]
+    pub(crate) slot_save_path: Option<PathBuf>,
     /// Seconds that running requests may take to end after Ctrl-C or SIGTERM; a second signal ends
     /// the server at once.
     #[arg(long, value_name = "SECONDS", default_value = "30", env = "MINFER_DRAIN_TIMEOUT", value_parser = seconds())]

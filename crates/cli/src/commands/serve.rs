@@ -98,6 +98,9 @@ fn config(args: &ServeArgs) -> Result<ServerConfig> {
             bail!("--api-key-file: {} has no key", path.display());
         }
     }
+    if let Some(folder) = args.slot_save_path.as_deref().filter(|folder| !folder.is_dir()) {
+        bail!("--slot-save-path: there is no folder {}", folder.display());
+    }
     let tls = args.tls_cert.clone().zip(args.tls_key.clone());
     Ok(ServerConfig {
         hosts: args.host.clone(),
@@ -105,6 +108,8 @@ fn config(args: &ServeArgs) -> Result<ServerConfig> {
         api_keys,
         cors_origins: args.cors_origins.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        slots_file: args.slots_file.clone(),
+        slot_save_path: args.slot_save_path.clone(),
         drain_timeout: args.drain_timeout,
         ..ServerConfig::default()
     })

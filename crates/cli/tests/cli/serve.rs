@@ -173,3 +173,40 @@ fn a_conversation_and_a_measurement_go_to_a_server() {
     let nobody = place.minfer(&["bench", "--serve", "http://127.0.0.1:1"]).failure();
     assert!(nobody.contains("127.0.0.1:1"), "{nobody}");
 }
+
+/// What `kill -9` leaves is a whole file: the next server feeds only what it has not seen.
+#[test]
+fn a_killed_server_goes_on_with_its_conversations() {
+    let place = Place::with(Family::Llama);
+    let flags = ["--slots-file", "kept.slots", "-c", "512"];
+    let ask = |server: &Server, prompt: &str| -> Value {
+        let body = json!({"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true});
+        serde_json::from_str(&server.request("POST", "/v1/completions", &body.to_string()).1).expect("JSON")
+    };
+    let cached = |answer: &Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone();
+    let prompts = ["a first conversation", "a second one"];
+    let server = Server::new(&place, &flags);
+    let file = place.path("kept.slots");
+    let length = || std::fs::metadata(&file).map_or(0, |file| file.len());
+    let answers = prompts.map(|prompt| {
+        let (before, answer) = (length(), ask(&server, prompt));
+        while length() <= before {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        answer
+    });
+    server.signal("-KILL");
+    let _ = server.end();
+    let server = Server::new(&place, &flags);
+    for (prompt, answer) in prompts.iter().zip(&answers) {
+        let tokens = answer["usage"]["prompt_tokens"].as_u64().expect("a count");
+        let again = ask(&server, prompt);
+        assert_eq!(cached(&again), tokens - 1, "all but the last one: {again}");
+        assert_eq!(again["choices"], answer["choices"]);
+    }
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+    std::fs::write(&file, "a letter").expect("written");
+    let refused = place.minfer(&[&["serve", "tiny.gguf", "--port", "0"], &flags[..]].concat()).last_error();
+    assert!(refused.contains("kept.slots: it is not a session file"), "{refused}");
+}

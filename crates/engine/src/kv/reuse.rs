@@ -1,6 +1,7 @@
 //! Prefix reuse: starts a sequence with the rows of an equal prefix.
 
 use minfer_graph::EVICTED;
+use minfer_graph::backend::KvArena;
 
 use super::demand::Droppable;
 use super::prefix::agreeing;
@@ -31,10 +32,27 @@ impl Store {
     /// # Panics
     /// The sequence does not exist or has tokens.
     pub fn reuse(&mut self, id: SequenceId, tokens: &[u32], salt: Option<u64>) -> u32 {
+        let length = self.share(id, tokens, tokens.len().saturating_sub(1), salt);
+        if length > 0 {
+            self.counters.hits += 1;
+            self.counters.tokens_reused += u64::from(length);
+        }
+        length
+    }
+
+    /// A sequence with the rows of the longest known prefix of `tokens`, all of them at most. It
+    /// keeps them where they are until it is dropped.
+    pub fn pin(&mut self, tokens: &[u32], salt: Option<u64>) -> SequenceId {
+        let id = self.create();
+        self.share(id, tokens, tokens.len(), salt);
+        id
+    }
+
+    fn share(&mut self, id: SequenceId, tokens: &[u32], most: usize, salt: Option<u64>) -> u32 {
         let sequence = self.published_mut(id);
         assert_eq!(sequence.length, 0, "KV sequence {} has tokens", id.number());
         sequence.salt = salt;
-        let Some(reusable) = self.find_reusable(tokens, salt) else { return 0 };
+        let Some(reusable) = self.find_reusable(tokens, most, salt) else { return 0 };
         let length = reusable.tokens;
         let last_nodes = self.index.hold_path(&tokens[..length as usize], salt);
         let mut tables = Vec::new();
@@ -48,14 +66,44 @@ impl Store {
         }
         let tokens = tokens[..length as usize].to_vec();
         *self.sequence_mut(id) = KvSequence { tokens, length, shifted: false, salt, tables, last_nodes };
-        self.counters.hits += 1;
-        self.counters.tokens_reused += u64::from(length);
         length
     }
 
     /// How many tokens [`reuse`](Self::reuse) would take now.
     pub fn reusable(&self, tokens: &[u32], salt: Option<u64>) -> u32 {
-        self.find_reusable(tokens, salt).map_or(0, |reusable| reusable.tokens)
+        let most = tokens.len().saturating_sub(1);
+        self.find_reusable(tokens, most, salt).map_or(0, |reusable| reusable.tokens)
+    }
+
+    /// Frees the cached blocks that hold rows of `tokens` from index `from` on and that no sequence
+    /// owns. Returns how many.
+    pub fn forget_prefix(
+        &mut self,
+        arena: &mut dyn KvArena,
+        tokens: &[u32],
+        from: u32,
+        salt: Option<u64>,
+    ) -> u32 {
+        let mut forgotten = 0;
+        for group in 0..self.groups.len() {
+            let size = self.groups[group].block_tokens;
+            let tree = self.index.tree(size);
+            let (mut node, mut blocks) = (tree.find(None, &self.index.root(salt)), Vec::new());
+            for (index, ids) in (0u32..).zip(tokens.chunks(size as usize)) {
+                let Some(parent) = node else { break };
+                if (index + 1) * size > from {
+                    blocks.extend(tree.partial_blocks_within(parent, group, ids));
+                }
+                node = tree.find(Some(parent), ids);
+                let full = node.and_then(|node| tree.block(node, group));
+                blocks.extend(full.filter(|_| index * size >= from));
+            }
+            let pool = &self.groups[group].pool;
+            blocks.retain(|&block| pool.owners(block) == 0);
+            forgotten += blocks.len() as u32;
+            blocks.into_iter().for_each(|block| self.discard(arena, group, block));
+        }
+        forgotten
     }
 
     /// For each group the blocks that a window hides from a new sequence of these tokens, and those
@@ -66,7 +114,10 @@ impl Store {
         salt: Option<u64>,
         droppable: &Droppable,
     ) -> Vec<(u32, u32)> {
-        let Some(reusable) = self.find_reusable(tokens, salt) else { return vec![(0, 0); self.groups.len()] };
+        let most = tokens.len().saturating_sub(1);
+        let Some(reusable) = self.find_reusable(tokens, most, salt) else {
+            return vec![(0, 0); self.groups.len()];
+        };
         let groups = self.groups.iter().zip(&reusable.groups).enumerate();
         let spared = groups.map(|(index, (group, (hidden, matches)))| {
             let whole = (reusable.tokens / group.block_tokens - hidden) as usize;
@@ -77,14 +128,13 @@ impl Store {
         spared.collect()
     }
 
-    fn find_reusable(&self, tokens: &[u32], salt: Option<u64>) -> Option<Reusable> {
-        let most = tokens.len().saturating_sub(1) as u32;
+    fn find_reusable(&self, tokens: &[u32], most: usize, salt: Option<u64>) -> Option<Reusable> {
         if !self.cache || self.groups.is_empty() {
             return None;
         }
         let known: Vec<Vec<Match>> =
             (0..self.groups.len()).map(|group| self.known(group, tokens, salt)).collect();
-        let mut length = most;
+        let mut length = most as u32;
         loop {
             let groups = self.groups.iter().zip(&known);
             let reach = groups.map(|(group, known)| reach(group, known, length)).min()?;

@@ -229,6 +229,11 @@ impl Store {
         sequence.tokens.len() as u32 - sequence.length
     }
 
+    /// Only sequences of the same salt share its blocks.
+    pub fn salt(&self, id: SequenceId) -> Option<u64> {
+        self.sequence(id).salt
+    }
+
     /// Whether tokens were removed from within, so that rows also depend on the removed ones.
     pub fn is_shifted(&self, id: SequenceId) -> bool {
         self.sequence(id).shifted

@@ -144,7 +144,10 @@ impl Worker {
             _ => self.start(&mut sequence),
         };
         match started {
-            Ok(()) => self.running.push(sequence),
+            Ok(()) => {
+                self.take_slot(&mut sequence);
+                self.running.push(sequence);
+            }
             Err(EngineError::Kv(_)) if !self.running.is_empty() => {
                 self.waiting.push_front(sequence);
                 return false;

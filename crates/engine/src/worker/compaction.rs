@@ -1,6 +1,7 @@
 //! Compaction: moves blocks to lower places so that memory of high granules can be released.
 
 use super::Worker;
+use super::transfers::IDLE_SLICE;
 
 /// Bytes that are copied between two steps; at least one block.
 const MOVED_AT_ONCE: u64 = 2 << 20;
@@ -8,10 +9,10 @@ const MOVED_AT_ONCE: u64 = 2 << 20;
 const WORTH: u64 = 8;
 
 impl Worker {
-    /// What an idle engine does before it waits for commands: [`compact_some`](Self::compact_some),
-    /// then publishes the stats.
-    pub(crate) fn compact_idle(&mut self) -> bool {
-        let more = self.compact_some();
+    /// What an idle engine does before it waits for commands: moves rows that are on their way, then
+    /// blocks, and publishes the stats. Returns whether there may be more to do.
+    pub(crate) fn tidy_up(&mut self) -> bool {
+        let more = self.move_rows(IDLE_SLICE) || self.compact_some();
         if more {
             self.settle();
         }
@@ -22,7 +23,7 @@ impl Worker {
     /// they need. Returns whether there may be more to move. No sequence may have unpublished
     /// cells.
     pub(super) fn compact_some(&mut self) -> bool {
-        if !self.fragmented {
+        if !self.fragmented || self.is_receiving() {
             return false;
         }
         let before = self.model.arena().memory();

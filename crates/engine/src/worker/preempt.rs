@@ -168,6 +168,7 @@ impl Worker {
     pub(super) fn preempt(&mut self, index: usize, room: Option<SwapSpace>) {
         let mut sequence = self.running.remove(index);
         let kv = sequence.kv();
+        self.leave_slot(&mut sequence, false);
         match room.map(|room| self.swap_out(kv, room)) {
             None => {
                 self.store.drop_sequence(self.model.arena(), kv);
@@ -194,15 +195,15 @@ impl Worker {
     }
 
     /// Evicts the conversation that has been idle for longest, of those that can be recomputed or
-    /// swapped out. Returns whether there was one.
+    /// swapped out, or gives up rows on their way. Returns whether there was one.
     fn evict_idle(&mut self) -> bool {
-        self.idle().into_iter().any(|id| self.evict_session(id))
+        self.idle().into_iter().any(|id| self.evict_session(id)) || self.abandon_transfers()
     }
 
-    /// Drops the rows of the conversation that has been idle for longest. Returns whether there was
-    /// one.
+    /// Drops the rows of the conversation that has been idle for longest, or those on their way.
+    /// Returns whether there was one.
     fn drop_idle(&mut self) -> bool {
-        let Some(&id) = self.idle().first() else { return false };
+        let Some(&id) = self.idle().first() else { return self.abandon_transfers() };
         self.drop_session_rows(id);
         true
     }

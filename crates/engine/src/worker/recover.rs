@@ -28,6 +28,7 @@ impl Worker {
             // release.
             let _ = guarded(|| self.model.arena().release(group, block));
         }
+        self.forget_transfers();
         for mut sequence in std::mem::take(&mut self.running) {
             sequence.rows = RowStorage::None;
             self.end(sequence, Event::Failed(error.clone()));

@@ -390,7 +390,7 @@ fn a_saved_conversation_goes_on_elsewhere_as_if_it_had_never_stopped() {
         let mut bench = bench(64, 64);
         let mut tokens: Vec<u32> = (10..40).collect();
         tokens.extend(bench.answer(shifting(turn(&tokens, if shifted { 90 } else { 9 }))).ids());
-        bench.worker.save_session(ID, &path, b"host".to_vec()).unwrap();
+        bench.save(ID, &path, b"host".to_vec()).unwrap();
         tokens.extend([90, 91, 92]);
         let expected = bench.answer(shifting(turn(&tokens, 9)));
         let mut elsewhere = bench_on(&eloquent(), 64, 128);
@@ -411,16 +411,13 @@ fn a_file_that_cannot_be_used_changes_nothing() {
     let mut bench = bench(64, 64);
     let tokens: Vec<u32> = (10..50).collect();
     bench.answer(turn(&tokens, 9));
-    assert!(matches!(
-        bench.worker.save_session(SessionId(9), &path, Vec::new()),
-        Err(SessionError::NoSession)
-    ));
+    assert!(matches!(bench.save(SessionId(9), &path, Vec::new()), Err(SessionError::NoSession)));
     let (_, events) = bench.submit(turn(&tokens, 9)).unwrap();
     bench.worker.step();
-    assert!(matches!(bench.worker.save_session(ID, &path, Vec::new()), Err(SessionError::Busy)));
+    assert!(matches!(bench.save(ID, &path, Vec::new()), Err(SessionError::Busy)));
     bench.drain();
     drop(events);
-    bench.worker.save_session(ID, &path, Vec::new()).unwrap();
+    bench.save(ID, &path, Vec::new()).unwrap();
     let refused = |bench: &mut Bench| bench.load(SessionId(2), &path, None).unwrap_err().to_string();
     let mut small = bench_on(&eloquent(), 32, 64);
     assert_eq!(refused(&mut small), "it holds a sequence of length 48, the context has 32");

@@ -1,12 +1,12 @@
 //! Sessions of the worker: opened, kept when their request ends, saved and loaded.
 
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use super::Worker;
+use super::transfers::Outgoing;
 use crate::history::History;
-use crate::kv::SequenceId;
-use crate::kv::session::{self, RowSource, SavedSequence, SessionError, SessionRows};
+use crate::kv::session::{RowSource, SavedSequence, SessionError};
 use crate::sequence::Sequence;
 use crate::session::{RowStorage, Session, SessionId, SessionInfo, SessionTerms};
 
@@ -56,13 +56,11 @@ impl Worker {
         };
     }
 
-    /// Writes an idle conversation to a file; returns the file's length.
-    pub(crate) fn save_session(
-        &mut self,
-        id: SessionId,
-        path: &Path,
-        host: Vec<u8>,
-    ) -> Result<u64, SessionError> {
+    /// Starts to copy out the rows of an idle conversation.
+    ///
+    /// # Errors
+    /// It is in use, or its rows cannot be brought back to the cache.
+    pub(crate) fn send_session(&mut self, id: SessionId, host: Vec<u8>) -> Result<Outgoing, SessionError> {
         let session = self.idle_session(id)?;
         if let RowStorage::Swapped(swapped) = &session.rows {
             let (swapped, salt) = (Arc::clone(swapped), session.salt);
@@ -71,60 +69,67 @@ impl Worker {
             self.idle_session(id)?.rows = RowStorage::Cached(kv);
         }
         let session = &self.sessions[&id];
-        let source = self.row_source(session, host);
-        session::save(path, self.identity, self.model.arena(), &[source])
-    }
-
-    fn row_source(&self, session: &Session, host: Vec<u8>) -> RowSource {
-        let (tokens, removed) = (session.history.tokens.clone(), session.history.removed().to_vec());
-        let RowStorage::Cached(kv) = session.rows else {
-            let groups = self.store.groups();
-            let (runs, places) = (vec![Vec::new(); groups], vec![Vec::new(); groups]);
-            return RowSource { saved: SavedSequence { tokens, removed, length: 0, runs, host }, places };
+        let saved = self.saved(session, host);
+        let pinned = match session.rows {
+            RowStorage::Cached(kv) => vec![self.store.fork(kv)],
+            _ => Vec::new(),
         };
-        RowSource::of(&self.store, kv, tokens, removed, host)
+        Ok(self.send_rows(pinned, vec![saved]))
     }
 
-    /// What a session file is checked against before [`take_session`](Self::take_session).
+    fn saved(&self, session: &Session, host: Vec<u8>) -> SavedSequence {
+        let (tokens, removed) = (session.history.tokens.clone(), session.history.removed().to_vec());
+        match session.rows {
+            RowStorage::Cached(kv) => RowSource::of(&self.store, kv, tokens, removed, host).saved,
+            _ => {
+                let runs = vec![Vec::new(); self.store.groups()];
+                SavedSequence { tokens, removed, length: 0, runs, host }
+            }
+        }
+    }
+
+    /// What a session file is checked against before its rows are
+    /// [received](Self::receive_session).
     pub(crate) fn session_terms(&self) -> SessionTerms {
         let spec = self.model.kv_spec().clone();
         let (vocab, n_ctx) = (self.model.input_vocab(), self.most_rows());
         SessionTerms { identity: self.identity, spec, vocab, n_ctx }
     }
 
-    /// Opens a conversation from a verified file; returns the caller's bytes. An error changes
-    /// nothing.
-    pub(crate) fn take_session(
+    /// Starts to open a conversation of a verified file. `done` learns the end of it: an error has
+    /// changed nothing.
+    pub(crate) fn receive_session(
         &mut self,
         id: SessionId,
-        file: &SessionRows,
+        saved: SavedSequence,
         salt: Option<u64>,
-    ) -> Result<Vec<u8>, SessionError> {
-        let saved = &file.sequences()[0];
-        let rows = match saved.length {
-            0 => RowStorage::None,
-            _ => RowStorage::Cached(self.load_rows(file, saved, salt)?),
-        };
-        let history = History::from_parts(saved.tokens.clone(), saved.removed.clone());
+        rows: Receiver<Vec<u8>>,
+        done: impl FnOnce(Result<(), SessionError>) + Send + 'static,
+    ) {
+        if saved.length == 0 {
+            self.take_session(id, saved, salt, RowStorage::None);
+            return done(Ok(()));
+        }
+        match self.restore(&saved.layout(), salt) {
+            Ok(kv) => self.receive_rows(kv, rows, move |worker, arrived| {
+                if let Ok(kv) = arrived {
+                    worker.take_session(id, saved, salt, RowStorage::Cached(kv));
+                }
+                done(arrived.map(drop));
+            }),
+            Err(error) => done(Err(error.into())),
+        }
+    }
+
+    fn take_session(&mut self, id: SessionId, saved: SavedSequence, salt: Option<u64>, rows: RowStorage) {
         // Where not all rows were there, those of the tokens behind the removed ones count as new.
         let removed = saved.removed.last().map_or(0, |range| range.end);
+        let history = History::from_parts(saved.tokens, saved.removed);
         let fed = (saved.length + history.removed_tokens()).max(removed) as usize;
         self.session_uses += 1;
         let session = Session { history, fed, rows, salt, user: None, used: self.session_uses };
         self.sessions.insert(id, session);
         self.settle();
-        Ok(saved.host.clone())
-    }
-
-    fn load_rows(
-        &mut self,
-        file: &SessionRows,
-        saved: &SavedSequence,
-        salt: Option<u64>,
-    ) -> Result<SequenceId, SessionError> {
-        let kv = self.restore(&saved.layout(), salt)?;
-        file.fill(0, &mut self.store, self.model.arena(), kv)?;
-        Ok(kv)
     }
 
     fn idle_session(&mut self, id: SessionId) -> Result<&mut Session, SessionError> {

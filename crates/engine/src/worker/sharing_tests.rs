@@ -68,7 +68,7 @@ fn a_conversation_takes_requests_of_its_own_salt_alone() {
         assert_eq!(bench.worker.session_info(ID), known);
         assert_eq!(bench.answer(turn(&tokens, salt)).finished().usage.cached, tokens.len() as u32 - 1);
         // What it leaves is known to its salt alone.
-        bench.worker.save_session(ID, &path, Vec::new()).unwrap();
+        bench.save(ID, &path, Vec::new()).unwrap();
         bench.worker.close_session(ID);
         let later = |salt| Request { session: None, ..turn(&tokens, salt) };
         assert_eq!(bench.answer(later(salt)).finished().usage.cached, tokens.len() as u32 - 1);

@@ -118,7 +118,7 @@ pub(crate) async fn start(
     };
     let terms =
         Terms { options: &request.options, salt: salt.0, prompt_logprobs: None, grammar: grammar.as_ref() };
-    Generation::start(app, &served.model, vec![prompt], &terms, text)
+    Generation::start(app, served, vec![prompt], &terms, text)
 }
 
 /// The prompt's text, as the chat template makes it.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use minfer::StopCause;
 use minfer::engine::event::TokenKind;
 use minfer::engine::{Event, EventSink, PromptLogprobs, Request, RequestId, Submission};
-use minfer::{Model, StopCause};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::grammar::Grammar;
@@ -15,7 +15,7 @@ use super::output::{Delta, Finish, FinishReason, Output, Piece, TokenScores};
 use super::split::Splitter;
 use crate::error::ApiError;
 use crate::metrics::OutcomeName;
-use crate::state::App;
+use crate::state::{App, Served};
 
 /// How long the headers of an answer wait for its first event: errors until then have an HTTP
 /// status of their own.
@@ -24,7 +24,7 @@ const FIRST_EVENT: Duration = Duration::from_secs(10);
 /// Answers that are being generated. Dropping it cancels them.
 pub(crate) struct Generation {
     app: Arc<App>,
-    model: Model,
+    served: Served,
     answers: Vec<Running>,
     events: UnboundedReceiver<(u32, Event)>,
     /// An event that was waited for before the headers.
@@ -68,7 +68,7 @@ impl Generation {
     /// A request cannot be carried out, or there is no place for all.
     pub(crate) fn start(
         app: &Arc<App>,
-        model: &Model,
+        served: &Served,
         prompts: Vec<Vec<u32>>,
         terms: &Terms<'_>,
         text: impl Fn() -> TextOf,
@@ -88,16 +88,17 @@ impl Generation {
                 });
             }
         }
-        let ids = model
+        let ids = served
+            .model
             .engine()
             .submit_many(submissions)
             .inspect_err(|_| app.metrics.ended(OutcomeName::Refused))?;
         let running = |id| Running { id, finished: false, last_token: None, text: text() };
         let answers: Vec<Running> = ids.into_iter().map(running).collect();
         let unfinished = answers.len();
-        let (app, model) = (Arc::clone(app), model.clone());
+        let (app, served) = (Arc::clone(app), served.clone());
         app.answering.fetch_add(1, Ordering::AcqRel);
-        Ok(Generation { app, model, answers, events, first: None, unfinished, prompt_tokens, started })
+        Ok(Generation { app, served, answers, events, first: None, unfinished, prompt_tokens, started })
     }
 
     /// Tokens of the first prompt.
@@ -145,6 +146,7 @@ impl Generation {
         if event.is_terminal() {
             self.unfinished -= 1;
             self.answers[choice as usize].finished = true;
+            self.served.slots_changed();
         }
         let piece = match event {
             Event::Progress(_) => return None,
@@ -155,7 +157,7 @@ impl Generation {
                 let text = &mut self.answers[choice as usize].text;
                 let mut deltas = text.push(&token.text);
                 if token.kind == TokenKind::Control {
-                    deltas.extend(text.push_control(&self.model.tokenizer().piece(token.id)));
+                    deltas.extend(text.push_control(&self.served.model.tokenizer().piece(token.id)));
                 }
                 if deltas.is_empty() && scores.is_none() {
                     return None;
@@ -213,7 +215,7 @@ impl Generation {
 impl Drop for Generation {
     fn drop(&mut self) {
         for answer in self.answers.iter().filter(|answer| !answer.finished) {
-            self.model.engine().cancel(answer.id);
+            self.served.model.engine().cancel(answer.id);
             self.app.metrics.ended(OutcomeName::Cancelled);
         }
         self.app.answering.fetch_sub(1, Ordering::AcqRel);

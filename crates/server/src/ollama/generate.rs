@@ -88,7 +88,7 @@ async fn raw(
     let (ids, grammar) = prepared.await??;
     let terms =
         Terms { options: &common.options, salt: salt.0, prompt_logprobs: None, grammar: grammar.as_ref() };
-    Generation::start(app, &served.model, vec![ids], &terms, || TextOf::Plain)
+    Generation::start(app, served, vec![ids], &terms, || TextOf::Plain)
 }
 
 async fn answer(

@@ -67,7 +67,7 @@ pub(crate) async fn completions(
     let prompt_logprobs = options.logprobs.filter(|_| echo);
     let grammar = grammar.as_ref();
     let terms = Terms { options: &options, salt: salt.0, prompt_logprobs, grammar };
-    let mut generation = Generation::start(&app, &served.model, prompts, &terms, || TextOf::Plain)?;
+    let mut generation = Generation::start(&app, &served, prompts, &terms, || TextOf::Plain)?;
     if streaming.stream {
         generation.begin().await?;
         writer.include_usage = streaming.include_usage;

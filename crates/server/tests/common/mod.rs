@@ -95,6 +95,11 @@ impl Place {
         place
     }
 
+    /// Why a server does not start.
+    pub(crate) fn refused(settings: Settings, source: Source) -> ServerError {
+        Place::start(settings.config, vec![source]).wait().expect_err("it does not start")
+    }
+
     fn start(config: ServerConfig, sources: Vec<Source>) -> Place {
         let (listening, address) = mpsc::channel();
         let (ready_sender, ready) = mpsc::channel();
@@ -120,6 +125,10 @@ impl Place {
     /// Waits for the server's end.
     pub(crate) fn end(mut self) -> Result<(), ServerError> {
         self.stop();
+        self.wait()
+    }
+
+    fn wait(mut self) -> Result<(), ServerError> {
         self.server.take().expect("not joined").join().expect("no panic")
     }
 

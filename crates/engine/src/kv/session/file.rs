@@ -78,8 +78,8 @@ impl SessionFile {
     pub fn verify(mut self) -> Result<SessionRows, SessionError> {
         read_through(&mut self.file, &mut self.sum, self.length - self.rows_at - SUM)?;
         check_sum(&mut self.file, &mut self.sum, "the whole file")?;
-        let SessionFile { file, header, rows_at, .. } = self;
-        Ok(SessionRows { file, header, rows_at })
+        let SessionFile { file, header, rows_at, length, .. } = self;
+        Ok(SessionRows { file, header, rows_at, length })
     }
 }
 
@@ -95,12 +95,51 @@ pub struct SessionRows {
     file: File,
     header: Header,
     rows_at: u64,
+    length: u64,
 }
 
 impl SessionRows {
+    /// Bytes of the file.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
     /// The sequences without their rows.
     pub fn sequences(&self) -> &[SavedSequence] {
         &self.header.sequences
+    }
+
+    /// Reads the rows of one sequence in order, at most so many bytes at a time, for as long as `take`
+    /// wants them.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn send_rows(
+        &self,
+        sequence: usize,
+        spec: &KvSpec,
+        most: usize,
+        mut take: impl FnMut(Vec<u8>) -> bool,
+    ) -> Result<(), SessionError> {
+        let mut file = self.at(sequence, spec)?;
+        let mut left = row_bytes(spec, &self.sequences()[sequence]);
+        while left > 0 {
+            let mut bytes = vec![0; left.min(most as u64) as usize];
+            file.read_exact(&mut bytes).map_err(SessionError::io("reading it"))?;
+            left -= bytes.len() as u64;
+            if !take(bytes) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The file at the first row of a sequence.
+    fn at(&self, sequence: usize, spec: &KvSpec) -> Result<BufReader<&File>, SessionError> {
+        let before: u64 = self.sequences()[..sequence].iter().map(|other| row_bytes(spec, other)).sum();
+        let mut file = BufReader::with_capacity(PIECE, &self.file);
+        file.seek(SeekFrom::Start(self.rows_at + before)).map_err(SessionError::io("reading it"))?;
+        Ok(file)
     }
 
     /// Fills a sequence that was [restored](Store::restore) for one of the file's, and publishes
@@ -135,9 +174,7 @@ impl SessionRows {
         places: &Places,
     ) -> Result<(), SessionError> {
         let spec = arena.spec().clone();
-        let before: u64 = self.sequences()[..sequence].iter().map(|other| row_bytes(&spec, other)).sum();
-        let mut file = BufReader::with_capacity(PIECE, &self.file);
-        file.seek(SeekFrom::Start(self.rows_at + before)).map_err(SessionError::io("reading it"))?;
+        let mut file = self.at(sequence, &spec)?;
         let mut bytes = Vec::new();
         for (rows, count) in pieces(&spec, places) {
             bytes.resize(count, 0);

@@ -27,6 +27,7 @@ use minfer_graph::backend::KvRows;
 use minfer_graph::{EVICTED, KvRun, KvSide, KvSpec};
 
 pub use file::{SessionFile, SessionRows};
+pub(crate) use save::write;
 pub use save::{RowSource, check_target, save};
 
 use super::restore::{LayoutRun, SequenceLayout};
@@ -213,6 +214,9 @@ pub enum SessionError {
     /// Its rows are swapped out and do not fit the cache now.
     #[error("its rows cannot be brought back: {0}")]
     NotInCache(String),
+    /// Its rows left the cache before all of them were copied.
+    #[error("running requests needed the memory of its rows before all of them were copied; try again")]
+    Interrupted,
     /// The engine has stopped.
     #[error("the engine has stopped")]
     Stopped,
@@ -254,14 +258,42 @@ pub fn places(store: &super::Store, id: super::SequenceId) -> Places {
 
 /// The pieces that rows are copied in, in the order of a file, with the bytes of each.
 pub(crate) fn pieces(spec: &KvSpec, places: &Places) -> impl Iterator<Item = (KvRows, usize)> {
-    let sides = layers(spec).into_iter().flat_map(|layer| [KvSide::K, KvSide::V].map(|side| (layer, side)));
-    sides.flat_map(move |((group, layer_index), side)| {
-        let row_bytes = spec.groups[group].row_bytes(side) as usize;
-        places[group].iter().map(move |(block, rows)| {
-            let piece = KvRows { group, layer_index, side, block: *block, rows: rows.clone() };
-            (piece, rows.len() * row_bytes)
-        })
-    })
+    let sides = sides(spec);
+    let mut cursor = Cursor::default();
+    std::iter::from_fn(move || cursor.next(spec, &sides, places))
+}
+
+/// The layers of a spec in the model's order, as (group, index in the group), each with both sides.
+pub(crate) fn sides(spec: &KvSpec) -> Vec<(usize, usize, KvSide)> {
+    let sides = |(group, index)| [(group, index, KvSide::K), (group, index, KvSide::V)];
+    layers(spec).into_iter().flat_map(sides).collect()
+}
+
+/// How many of a sequence's pieces have been copied. Blocks may move between two pieces.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    side: usize,
+    run: usize,
+}
+
+impl Cursor {
+    /// The next piece and its bytes.
+    pub(crate) fn next(
+        &mut self,
+        spec: &KvSpec,
+        sides: &[(usize, usize, KvSide)],
+        places: &Places,
+    ) -> Option<(KvRows, usize)> {
+        loop {
+            let &(group, layer_index, side) = sides.get(self.side)?;
+            if let Some((block, rows)) = places[group].get(self.run) {
+                self.run += 1;
+                let bytes = rows.len() * spec.groups[group].row_bytes(side) as usize;
+                return Some((KvRows { group, layer_index, side, block: *block, rows: rows.clone() }, bytes));
+            }
+            *self = Cursor { side: self.side + 1, run: 0 };
+        }
+    }
 }
 
 /// Bytes of all rows of a sequence.

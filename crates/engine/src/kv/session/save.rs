@@ -63,9 +63,29 @@ pub fn save(
     arena: &dyn KvArena,
     sequences: &[RowSource],
 ) -> Result<u64, SessionError> {
+    let saved = sequences.iter().map(|source| source.saved.clone()).collect();
+    write(path, identity, arena.spec(), saved, |put| {
+        let mut bytes = Vec::new();
+        for (rows, count) in sequences.iter().flat_map(|source| pieces(arena.spec(), &source.places)) {
+            bytes.resize(count, 0);
+            arena.read_rows(&rows, &mut bytes)?;
+            put(&bytes)?;
+        }
+        Ok(())
+    })
+}
+
+/// As [`save`], with rows from anywhere: `rows` puts them in the order of the file.
+pub(crate) fn write(
+    path: &Path,
+    identity: SessionIdentity,
+    spec: &KvSpec,
+    saved: Vec<SavedSequence>,
+    rows: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), SessionError>) -> Result<(), SessionError>,
+) -> Result<u64, SessionError> {
     let path = behind_links(path);
     let (temporary, folder) = beside(&path)?;
-    let length = write_all(&temporary, identity, arena, sequences)?;
+    let length = write_all(&temporary, identity, spec, saved, rows)?;
     // Once more: it may have come while rows were written.
     check_name(&path)?;
     persist(temporary, &path, folder)?;
@@ -164,18 +184,17 @@ fn persist(temporary: NamedTempFile, path: &Path, folder: &Path) -> Result<(), S
 fn write_all(
     file: &NamedTempFile,
     identity: SessionIdentity,
-    arena: &dyn KvArena,
-    sequences: &[RowSource],
+    spec: &KvSpec,
+    saved: Vec<SavedSequence>,
+    rows: impl FnOnce(&mut dyn FnMut(&[u8]) -> Result<(), SessionError>) -> Result<(), SessionError>,
 ) -> Result<u64, SessionError> {
-    assert!(sequences.len() <= MOST_SEQUENCES, "{} sequences for one session file", sequences.len());
-    let spec = arena.spec();
-    let saved: Vec<SavedSequence> = sequences.iter().map(|source| source.saved.clone()).collect();
-    let rows: u64 = saved.iter().map(|sequence| row_bytes(spec, sequence)).sum();
+    assert!(saved.len() <= MOST_SEQUENCES, "{} sequences for one session file", saved.len());
+    let row_bytes: u64 = saved.iter().map(|sequence| row_bytes(spec, sequence)).sum();
     let header = Header::new(identity, spec, saved).encode();
     if header.len() > MOST_HEADER_BYTES as usize {
         return Err(SessionError::LongHeader { found: header.len() as u64 });
     }
-    let length = FRONT + header.len() as u64 + SUM + rows + SUM;
+    let length = FRONT + header.len() as u64 + SUM + row_bytes + SUM;
     let mut out = Summed { out: BufWriter::with_capacity(1 << 20, file.as_file()), sum: Xxh3::new() };
     out.write(&MAGIC)?;
     out.write(&SESSION_VERSION.to_le_bytes())?;
@@ -183,27 +202,17 @@ fn write_all(
     out.write(&length.to_le_bytes())?;
     out.write(&header)?;
     out.write_sum()?;
-    for source in sequences {
-        write_rows(&mut out, spec, arena, source)?;
+    let mut left = row_bytes;
+    rows(&mut |bytes| {
+        left = left.checked_sub(bytes.len() as u64).ok_or(SessionError::Interrupted)?;
+        out.write(bytes)
+    })?;
+    if left > 0 {
+        return Err(SessionError::Interrupted);
     }
     out.write_sum()?;
     out.out.flush().map_err(SessionError::io("writing it"))?;
     Ok(length)
-}
-
-fn write_rows<W: Write>(
-    out: &mut Summed<W>,
-    spec: &KvSpec,
-    arena: &dyn KvArena,
-    source: &RowSource,
-) -> Result<(), SessionError> {
-    let mut bytes = Vec::new();
-    for (rows, count) in pieces(spec, &source.places) {
-        bytes.resize(count, 0);
-        arena.read_rows(&rows, &mut bytes)?;
-        out.write(&bytes)?;
-    }
-    Ok(())
 }
 
 /// A writer that computes a checksum of what it writes.
