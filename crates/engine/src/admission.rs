@@ -1,7 +1,7 @@
 //! Admission: checks a request, counts it as live, and makes a sequence of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use minfer_text::{TextStream, Tokenizer};
 
@@ -26,6 +26,8 @@ pub(crate) struct Admission {
     next_id: AtomicU64,
     /// Requests that were accepted and have not ended.
     live: Arc<AtomicUsize>,
+    /// No more requests are taken.
+    closed: AtomicBool,
 }
 
 impl Admission {
@@ -44,6 +46,7 @@ impl Admission {
             end_tokens: tokenizer.end_of_generation().iter().copied().collect(),
             next_id: AtomicU64::new(0),
             live: Arc::default(),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -58,9 +61,22 @@ impl Admission {
             })
             .collect();
         let checked = checked?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(SubmitError::Stopped);
+        }
         self.take_places(submissions.len())?;
         let sequence = |(submission, (most, text))| self.sequence(submission, most, text);
         Ok(submissions.into_iter().zip(checked).map(sequence).collect())
+    }
+
+    /// Takes no more requests.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Requests that were taken and have not ended.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Acquire)
     }
 
     fn sequence(&self, submission: Submission, most: usize, text: TextStream) -> Sequence {

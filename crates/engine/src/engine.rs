@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use minfer_text::Tokenizer;
 
@@ -13,6 +14,7 @@ use crate::admission::Admission;
 use crate::event::Event;
 use crate::guard::guarded;
 use crate::kv::session::{SavedSequence, SessionError};
+use crate::observer::{StepObserver, StepReport};
 use crate::reply::{EventSink, Events};
 use crate::request::Request;
 use crate::sequence::Sequence;
@@ -23,6 +25,9 @@ use crate::submission::Submission;
 use crate::worker::Worker;
 use crate::worker::transfers::Outgoing;
 use crate::{ConfigError, EngineConfig, HostMemory, ModelExecutor, SubmitError};
+
+/// How often the end of requests is looked for while an engine drains.
+const DRAIN_POLL: Duration = Duration::from_millis(5);
 
 /// Names a request of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,11 +58,13 @@ pub struct Engine {
 enum Command {
     Submit(Vec<Sequence>),
     Cancel(RequestId),
+    CancelAll,
     OpenSession(SessionId, Option<u64>),
     CloseSession(SessionId),
     SessionInfo(SessionId, SyncSender<Option<SessionInfo>>),
     SendSession(SessionId, Vec<u8>, SyncSender<Result<Outgoing, SessionError>>),
     ReceiveSession(SessionId, Option<u64>, Incoming),
+    Observe(StepObserver),
     SlotInfos(SyncSender<Vec<SlotInfo>>),
     SendSlots(Option<usize>, SyncSender<Result<Outgoing, SessionError>>),
     ReceiveSlot(Option<usize>, Incoming),
@@ -170,6 +177,26 @@ impl Engine {
         answered.recv().map_err(|_| SubmitError::Stopped)
     }
 
+    /// Has `observer` hear of every step from the next one on, in place of an earlier one.
+    pub fn observe_steps(&self, observer: impl FnMut(&StepReport) + Send + 'static) {
+        // A worker that has ended makes no more steps.
+        let _ = self.send(Command::Observe(Box::new(observer)));
+    }
+
+    /// Takes no more requests, and waits until those that were taken have ended: at the deadline
+    /// they are cancelled. Returns whether all ended by themselves.
+    pub fn drain(&self, deadline: Instant) -> bool {
+        self.admission.close();
+        while self.admission.live() > 0 && !self.has_stopped() {
+            if Instant::now() >= deadline {
+                let _ = self.send(Command::CancelAll);
+                return false;
+            }
+            std::thread::sleep(DRAIN_POLL);
+        }
+        true
+    }
+
     /// Counts as of the last step.
     pub fn stats(&self) -> EngineStats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
@@ -265,6 +292,7 @@ fn carry_out(worker: &mut Worker, command: Command) {
     match command {
         Command::Submit(sequences) => sequences.into_iter().for_each(|sequence| worker.accept(sequence)),
         Command::Cancel(id) => worker.cancel(id),
+        Command::CancelAll => worker.cancel_all(),
         Command::OpenSession(id, salt) => worker.open_session(id, salt),
         Command::CloseSession(id) => worker.close_session(id),
         // Somebody who does not wait for the answer does not need it.
@@ -273,6 +301,7 @@ fn carry_out(worker: &mut Worker, command: Command) {
         Command::ReceiveSession(id, salt, Incoming { saved, rows, done }) => {
             worker.receive_session(id, saved, salt, rows, move |end| drop(done.send(end)));
         }
+        Command::Observe(observer) => worker.set_observer(observer),
         Command::SlotInfos(answer) => drop(answer.send(worker.slot_infos())),
         Command::SendSlots(only, answer) => drop(answer.send(worker.send_slots(only))),
         Command::ReceiveSlot(slot, Incoming { saved, rows, done }) => {

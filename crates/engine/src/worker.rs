@@ -22,6 +22,7 @@ use crate::event::Event;
 use crate::guard::guarded;
 use crate::kv::session::SessionIdentity;
 use crate::kv::{Store, StoreOptions, most_rope_offsets};
+use crate::observer::{StepObserver, StepReport};
 use crate::pace::{Pace, StepShape};
 use crate::reply::Reply;
 use crate::sequence::Sequence;
@@ -61,6 +62,9 @@ pub(crate) struct Worker {
     scratches: Scratches,
     masks: Helper,
     pace: Pace,
+    observer: Option<StepObserver>,
+    /// The step under way.
+    report: StepReport,
     /// Time since any fixed moment; tests bring their own.
     pub(crate) clock: Box<dyn Fn() -> Duration + Send>,
     idle_steps: u32,
@@ -123,6 +127,8 @@ impl Worker {
             scratches: Scratches::default(),
             masks: Helper::new(vocab, end_tokens),
             pace: Pace::new(config.step_target, config.n_slots),
+            observer: None,
+            report: StepReport::default(),
             clock: Box::new(clock()),
             idle_steps: 0,
             fragmented: false,
@@ -170,20 +176,45 @@ impl Worker {
     /// Schedule, run, sample, publish. Returns whether any sequence advanced.
     fn run_step(&mut self) -> bool {
         let started = (self.clock)();
+        self.report = StepReport::default();
         self.remove_closed();
         let chunks = self.schedule();
         let shape = self.shape(&chunks);
+        self.report.schedule = self.since(started);
         let outcome = guarded(|| {
+            let started = (self.clock)();
             self.run()?;
+            self.report.body = self.since(started);
             self.sample(&chunks)
         });
         let outcome = outcome.flatten();
-        let measured = outcome.is_ok();
+        let (measured, ran) = (outcome.is_ok(), (self.clock)());
         let advanced = self.publish(chunks, outcome);
         if measured {
-            self.pace.record(&shape, (self.clock)().saturating_sub(started));
+            self.pace.record(&shape, self.since(started));
+            self.report.publish = self.since(ran);
+            self.observe(&shape);
         }
         advanced
+    }
+
+    fn since(&self, start: Duration) -> Duration {
+        (self.clock)().saturating_sub(start)
+    }
+
+    /// Tells the observer of the step, if it had rows.
+    fn observe(&mut self, shape: &StepShape) {
+        let Some(mut observer) = self.observer.take_if(|_| self.batch.rows() > 0) else { return };
+        self.report.decode_rows = shape.decoding as u32;
+        self.report.prefill_rows = self.batch.rows() - self.report.decode_rows;
+        let report = self.report;
+        if guarded(|| observer(&report)).is_ok() {
+            self.observer = Some(observer);
+        }
+    }
+
+    pub(crate) fn set_observer(&mut self, observer: StepObserver) {
+        self.observer = Some(observer);
     }
 
     /// What comes after every step: the guard against steps without progress, public counts,
@@ -312,6 +343,12 @@ impl Worker {
     /// Ends a request if it has not ended yet.
     pub(crate) fn cancel(&mut self, id: RequestId) {
         self.remove(|sequence| (sequence.id() == id).then_some(Event::Cancelled));
+        self.settle();
+    }
+
+    /// Ends every request.
+    pub(crate) fn cancel_all(&mut self) {
+        self.end_all(&Event::Cancelled);
         self.settle();
     }
 

@@ -12,7 +12,7 @@ pub mod engine {
         ConfigError, ContextShift, Engine, EngineConfig, EngineError, EngineStats, ErrorClass, Event,
         EventSink, Events, ModelExecutor, Param, ParamError, PromptLogprobs, Request, RequestError,
         RequestId, Row, RunError, Runner, RunnerOptions, RunnerStats, SamplingParams, SessionId, SessionInfo,
-        SlotInfo, SlotTransfer, Stage, Submission, SubmitError, Want,
+        SlotInfo, SlotTransfer, Stage, StepReport, Submission, SubmitError, Want,
     };
 
     /// Restricting which tokens an answer may have.

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use minfer::engine::EngineStats;
+use minfer::engine::{EngineStats, StepReport};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -50,6 +50,14 @@ pub(crate) struct Metrics {
     cached_tokens: Counter,
     first_token_seconds: Histogram,
     inter_token_seconds: Histogram,
+    step_seconds: Histogram,
+    step_part_seconds: Family<Part, Counter<f64, AtomicU64>>,
+    batch_tokens: Histogram,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Part {
+    part: &'static str,
 }
 
 impl Default for Metrics {
@@ -63,6 +71,9 @@ impl Default for Metrics {
             cached_tokens: Counter::default(),
             first_token_seconds: Histogram::new(times),
             inter_token_seconds: Histogram::new(times),
+            step_seconds: Histogram::new(times),
+            step_part_seconds: Family::default(),
+            batch_tokens: Histogram::new([1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048].map(f64::from)),
         }
     }
 }
@@ -87,6 +98,23 @@ impl Metrics {
         self.inter_token_seconds.observe(time.as_secs_f64());
     }
 
+    /// A step of some engine.
+    pub(crate) fn step(&self, report: &StepReport) {
+        let StepReport { decode_rows, prefill_rows, schedule, body, head, sample, publish } = *report;
+        self.step_seconds.observe(report.total().as_secs_f64());
+        self.batch_tokens.observe(f64::from(decode_rows + prefill_rows));
+        let parts = [
+            ("schedule", schedule),
+            ("body", body),
+            ("head", head),
+            ("sample", sample),
+            ("publish", publish),
+        ];
+        for (part, time) in parts {
+            self.step_part_seconds.get_or_create(&Part { part }).inc_by(time.as_secs_f64());
+        }
+    }
+
     /// All metrics as text.
     pub(crate) fn text(&self, engines: &[EngineStats]) -> String {
         let mut registry = Registry::with_prefix("minfer");
@@ -98,6 +126,10 @@ impl Metrics {
         let (first, next) = (self.first_token_seconds.clone(), self.inter_token_seconds.clone());
         registry.register("ttft_seconds", "Time from a request to its first token", first);
         registry.register("inter_token_seconds", "Time from one token of an answer to the next", next);
+        registry.register("step_seconds", "Time of a step", self.step_seconds.clone());
+        let parts = self.step_part_seconds.clone();
+        registry.register("step_part_seconds", "Time of all steps by part", parts);
+        registry.register("batch_tokens", "Tokens of a step", self.batch_tokens.clone());
         register_engines(&mut registry, engines);
         let mut text = String::new();
         // Writing to a string does not fail.

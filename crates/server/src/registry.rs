@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::error::{ApiError, ErrorKind};
+use crate::metrics::Metrics;
 use crate::slots_file::SlotsFile;
 use crate::state::Served;
 
@@ -31,6 +32,7 @@ pub(crate) struct Registry {
     entries: Vec<Entry>,
     /// Where conversations are kept.
     slots_file: Option<PathBuf>,
+    metrics: Arc<Metrics>,
     /// One model is loaded at a time: loads would take each other's memory.
     loading: Mutex<()>,
     /// Counts requests.
@@ -69,10 +71,10 @@ fn close(served: Option<Served>) {
 }
 
 impl Registry {
-    pub(crate) fn new(sources: Vec<Source>, slots_file: Option<PathBuf>) -> Registry {
+    pub(crate) fn new(sources: Vec<Source>, slots_file: Option<PathBuf>, metrics: Arc<Metrics>) -> Registry {
         let entry = |source| Entry { source, served: RwLock::new(None), used: AtomicU64::new(0) };
         let entries = sources.into_iter().map(entry).collect();
-        Registry { entries, slots_file, loading: Mutex::default(), clock: AtomicU64::new(1) }
+        Registry { entries, slots_file, metrics, loading: Mutex::default(), clock: AtomicU64::new(1) }
     }
 
     /// Names of all models, and those that are loaded, in the order of the command line.
@@ -123,9 +125,11 @@ impl Registry {
         loop {
             match (entry.source.load)() {
                 Ok(mut served) => {
-                    tracing::info!(model = served.name, "loaded");
+                    let metrics = Arc::clone(&self.metrics);
+                    served.model.engine().observe_steps(move |report| metrics.step(report));
                     let file = self.slots_file_of(&entry.source.name);
                     served.slots_file = file.map(|path| SlotsFile::open(path, &served.model)).transpose()?;
+                    tracing::info!(model = served.name, "loaded");
                     entry.put(Some(served.clone()));
                     return Ok(served);
                 }

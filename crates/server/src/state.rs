@@ -21,7 +21,7 @@ const RETRY_AFTER: u32 = 1;
 pub(crate) struct App {
     pub(crate) config: ServerConfig,
     pub(crate) keys: Keys,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Arc<Registry>,
     /// The first model is loaded.
     started: AtomicBool,
@@ -80,11 +80,12 @@ pub(crate) enum Health {
 impl App {
     pub(crate) fn new(config: ServerConfig, sources: Vec<Source>) -> App {
         let keys = Keys::new(&config.api_keys);
-        let registry = Arc::new(Registry::new(sources, config.slots_file.clone()));
+        let metrics = Arc::new(Metrics::default());
+        let registry = Arc::new(Registry::new(sources, config.slots_file.clone(), Arc::clone(&metrics)));
         App {
             config,
             keys,
-            metrics: Metrics::default(),
+            metrics,
             registry,
             started: AtomicBool::new(false),
             draining: AtomicBool::new(false),

@@ -173,3 +173,36 @@ fn settings_are_checked_against_the_model() {
     assert_eq!(refused(EngineConfig { n_batch: 2, ..CONFIG }), "`n_batch` is 2, but must be at least 3");
     assert_eq!(refused(EngineConfig { n_ctx: 1, ..CONFIG }), "`n_ctx` is 1, but must be at least 2");
 }
+
+#[test]
+fn a_drained_engine_lets_requests_end_until_the_deadline() {
+    let backend = NullBackend::new();
+    backend.delay_runs(Duration::from_millis(1));
+    let engine = engine(&backend);
+    let (_, short) = engine.submit(Request { max_tokens: Some(5), ..greedy(&[1]) }).unwrap();
+    assert!(engine.drain(Instant::now() + Duration::from_secs(60)));
+    assert!(matches!(text(short).1, Event::Finished(_)));
+    assert!(matches!(engine.submit(greedy(&[1])), Err(SubmitError::Stopped)));
+    let engine = self::engine(&backend);
+    let endless: Vec<Events> = (0..5).map(|_| engine.submit(endless()).unwrap().1).collect();
+    assert!(!engine.drain(Instant::now() + Duration::from_millis(20)));
+    assert!(endless.into_iter().all(|events| text(events).1 == Event::Cancelled));
+}
+
+#[test]
+fn an_observer_hears_of_every_step_and_its_panic_is_its_own() {
+    let engine = engine(&scripted(20, "abc"));
+    let reports: Arc<StdMutex<Vec<StepReport>>> = Arc::default();
+    let heard = Arc::clone(&reports);
+    engine.observe_steps(move |report| heard.lock().unwrap().push(*report));
+    assert_eq!(text(engine.submit(greedy(&[1; 20])).unwrap().1).0, "abc");
+    engine.session(SessionId(0));
+    let reports = reports.lock().unwrap().clone();
+    let rows: Vec<(u32, u32)> =
+        reports.iter().map(|report| (report.prefill_rows, report.decode_rows)).collect();
+    assert_eq!(rows, [(16, 0), (4, 0), (0, 1), (0, 1), (0, 1)]);
+    assert!(reports.iter().all(|report| report.body > Duration::ZERO && report.total() > report.body));
+    engine.observe_steps(|_| panic!("this observer panics"));
+    assert_eq!(text(engine.submit(greedy(&[1; 20])).unwrap().1).0, "abc");
+    assert!(!engine.has_stopped());
+}

@@ -61,13 +61,17 @@ impl Worker {
         let wanted = self.wanted_rows(chunks);
         for run in wanted.chunks(self.model.extents().rows as usize) {
             let rows: Vec<u32> = run.iter().map(|wanted| wanted.row).collect();
+            let started = (self.clock)();
             self.batch.run_head(&mut *self.model, &self.store, &rows)?;
+            self.report.head += self.since(started);
+            let started = (self.clock)();
             self.wait_for_masks(chunks, run);
             self.counts.head_runs += 1;
             self.counts.head_rows += rows.len() as u64;
             for (wanted, read) in run.iter().zip(self.read_rows(chunks, run)) {
                 outcomes[wanted.chunk].add(read);
             }
+            self.report.sample += self.since(started);
         }
         Ok(outcomes)
     }
