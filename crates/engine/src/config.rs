@@ -29,6 +29,9 @@ pub struct EngineConfig {
     /// Whether KV blocks of ended requests are kept, while there is memory, for later requests that
     /// begin alike.
     pub prefix_cache: bool,
+    /// Whether tokens that may follow are guessed from the text so far and checked together: the
+    /// answers are the same, in fewer steps.
+    pub speculation: bool,
     /// What a saved conversation's rows depend on: a file of another identity is refused.
     pub identity: SessionIdentity,
 }
@@ -44,6 +47,7 @@ impl Default for EngineConfig {
             kv_blocks: None,
             block_order: BlockOrder::LowestFirst,
             prefix_cache: true,
+            speculation: true,
             identity: SessionIdentity::default(),
         }
     }

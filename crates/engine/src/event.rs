@@ -150,7 +150,7 @@ pub struct Usage {
     pub removed: u32,
 }
 
-/// Time taken by one request.
+/// Time taken by one request, and what has shortened it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Timings {
     /// From submission until the request first took part in a step.
@@ -159,6 +159,10 @@ pub struct Timings {
     pub prompt: Duration,
     /// From then until the end: the steps of all tokens but the first.
     pub predicted: Duration,
+    /// Tokens that were guessed and fed behind the last one; how many depends on what steps took.
+    pub guessed: u32,
+    /// Of those, tokens that were right: generated tokens that took no step of their own.
+    pub guessed_right: u32,
 }
 
 impl Timings {

@@ -9,6 +9,7 @@ mod admission;
 mod batcher;
 mod config;
 pub mod constraint;
+mod drafter;
 mod engine;
 mod error;
 pub mod event;

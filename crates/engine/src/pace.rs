@@ -24,6 +24,9 @@ const LEAST_SHARE: f64 = 0.25;
 /// Tokens of the first chunk, while no token of a prompt has been measured.
 const FIRST_CHUNK: f64 = 4.0;
 
+/// A decode-only step of one row more than any that was measured costs this share more.
+const A_ROW_MORE: f64 = 0.1;
+
 /// Estimates of one engine.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -43,7 +46,7 @@ pub(crate) struct Pace {
 /// What the time of a step depends on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct StepShape {
-    /// Rows with one token each that is fed to choose the next one.
+    /// Rows that are fed to choose the next tokens, guessed ones too.
     pub(crate) decoding: usize,
     /// Tokens in the cache before each chunk of a prompt, and tokens of the chunk.
     pub(crate) chunks: Vec<(u32, u32)>,
@@ -65,6 +68,26 @@ impl Pace {
             alone: ByDepth::default(),
             since_decode_only: 0,
         }
+    }
+
+    /// The time of a decode-only step of so many rows: measured, or between those that were, or
+    /// beyond them as if a row more cost a tenth. `None` where none of fewer rows was measured.
+    pub(crate) fn decode_micros(&self, rows: usize) -> Option<f64> {
+        let known = |step: &DecodeStep| step.micros.get();
+        let at = rows.min(self.decode.len());
+        if let Some(micros) = self.decode.get(rows - 1).and_then(known) {
+            return Some(micros);
+        }
+        let less =
+            self.decode[..at].iter().enumerate().rev().find_map(|(at, step)| Some((at + 1, known(step)?)))?;
+        let more =
+            self.decode[at..].iter().enumerate().find_map(|(more, step)| Some((at + more + 1, known(step)?)));
+        let (fewer, micros) = less;
+        let beyond = (rows - fewer) as f64;
+        Some(match more {
+            Some((more, dearer)) => micros + (dearer - micros) * beyond / (more - fewer) as f64,
+            None => micros * (1.0 + beyond * A_ROW_MORE),
+        })
     }
 
     /// What the prefill chunks in the next step may take beside `decoding` rows.
@@ -99,7 +122,10 @@ impl Pace {
             (0, _) => share_out(&mut self.alone, &step.chunks, micros),
             (rows, 0) => {
                 self.since_decode_only = 0;
-                let Some(step) = self.decode.get_mut(rows - 1) else { return };
+                if self.decode.len() < rows {
+                    self.decode.resize(rows, DecodeStep::default());
+                }
+                let step = &mut self.decode[rows - 1];
                 step.micros.add(micros);
                 step.measured = step.measured.saturating_add(1);
             }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use minfer_text::{TextStream, Tokenizer};
 
 use crate::constraint::{Constrained, Helper, TextState};
+use crate::drafter::{Acceptance, Confidence, Draft, Drafter};
 use crate::event::{
     Event, FinishReason, Finished, Progress, PromptRow, StopCause, Timings, Token, TokenKind, TokenLogprobs,
     Usage,
@@ -58,6 +59,21 @@ pub(crate) struct Sequence {
     pub(crate) deadline: Option<Instant>,
     pub(crate) reply: Reply,
     clock: Clock,
+    drafter: Option<Box<dyn Drafter>>,
+    pub(crate) acceptance: Acceptance,
+    /// Of the step under way.
+    guesses: Option<Guesses>,
+    /// Guessed tokens, and those that were right.
+    guessed: (u32, u32),
+}
+
+/// Tokens that are fed behind the last one, to be checked.
+#[derive(Debug)]
+struct Guesses {
+    /// All known tokens, then the guessed ones.
+    tokens: Vec<u32>,
+    count: usize,
+    confidence: Confidence,
 }
 
 /// When the phases of a request began.
@@ -110,6 +126,10 @@ impl Sequence {
             deadline: None,
             reply,
             clock: Clock { submitted: Instant::now(), admitted: None, prompt_done: None },
+            drafter: None,
+            acceptance: Acceptance::default(),
+            guesses: None,
+            guessed: (0, 0),
         }
     }
 
@@ -204,9 +224,67 @@ impl Sequence {
         self.tokens()[..self.prompt_len].get(position + 1).copied()
     }
 
+    /// Guesses what follows, up to so many tokens, where a right guess could be used: all of it
+    /// has room in the answer and in the context.
+    pub(crate) fn guess(
+        &mut self,
+        new: &dyn Fn() -> Box<dyn Drafter>,
+        most: usize,
+        most_rows: u32,
+    ) -> Option<Draft> {
+        // The mask of a guessed token's successor would need the guess to be committed.
+        if self.constraint.is_some() || self.refeed > self.fed {
+            return None;
+        }
+        // The last token of an answer is not fed.
+        let left = self.limit.saturating_sub(self.generated() + 1);
+        let most = most.min(left).min(most_rows.saturating_sub(self.rows_known()) as usize);
+        if most == 0 {
+            return None;
+        }
+        self.drafter.get_or_insert_with(new).draft(&self.history.tokens, most)
+    }
+
+    /// Feeds the first `count` tokens of a draft in the next step.
+    pub(crate) fn take_guesses(&mut self, draft: Draft, count: usize) {
+        let tokens = [&self.history.tokens, &draft.tokens[..count]].concat();
+        self.guesses = Some(Guesses { tokens, count, confidence: draft.confidence });
+    }
+
+    pub(crate) fn forget_guesses(&mut self) {
+        self.guesses = None;
+    }
+
+    /// The next token and those that are guessed to follow it.
+    pub(crate) fn tokens_with_guesses(&self) -> Option<&[u32]> {
+        self.guesses.as_ref().map(|guesses| &guesses.tokens[self.fed..])
+    }
+
+    /// All known tokens, then the guessed ones.
+    pub(crate) fn known_and_guessed(&self) -> &[u32] {
+        self.guesses.as_ref().map_or(self.tokens(), |guesses| &guesses.tokens)
+    }
+
+    /// Guessed tokens of the step under way.
+    pub(crate) fn guesses(&self) -> usize {
+        self.guesses.as_ref().map_or(0, |guesses| guesses.count)
+    }
+
+    /// Of the guessed tokens the first `right` ones were right.
+    pub(crate) fn judge_guesses(&mut self, right: usize) {
+        if let Some(guesses) = self.guesses.take() {
+            self.acceptance.record(guesses.confidence, guesses.count, right);
+            self.guessed.0 += guesses.count as u32;
+            self.guessed.1 += right as u32;
+        }
+    }
+
     /// The positions among the next `tokens` whose logits are read.
     pub(crate) fn wanted_positions(&self, tokens: u32) -> std::ops::Range<usize> {
         let end = self.fed + tokens as usize;
+        if self.guesses.is_some() {
+            return self.fed..end;
+        }
         let samples = end == self.tokens().len() && self.generated() < self.limit;
         if self.prompt_logprobs.is_some() && self.scored < self.prompt_len && end > self.scored {
             return self.scored.max(self.fed)..if samples { end } else { end.min(self.prompt_len) };
@@ -216,7 +294,7 @@ impl Sequence {
 
     /// Whether the logits after `position` choose the next token.
     pub(crate) fn samples_at(&self, position: usize) -> bool {
-        position + 1 == self.tokens().len() && self.generated() < self.limit
+        position + 1 >= self.tokens().len() && self.generated() < self.limit
     }
 
     /// Whether the prediction after `position` is still to be reported.
@@ -354,6 +432,8 @@ impl Sequence {
                 queued: admitted - self.clock.submitted,
                 prompt: prompt_done - admitted,
                 predicted: now - prompt_done,
+                guessed: self.guessed.0,
+                guessed_right: self.guessed.1,
             },
             seed: self.sampler.seed(),
         }

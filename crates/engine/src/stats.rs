@@ -30,6 +30,10 @@ pub struct EngineStats {
     pub head_rows: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
+    /// Tokens that were guessed.
+    pub guessed_tokens: u64,
+    /// Guessed tokens that were right: they are generated tokens too.
+    pub right_guesses: u64,
     /// Prompt tokens that the prefix cache or a conversation already had: they were not fed.
     pub reused_tokens: u64,
     /// Context shifts.

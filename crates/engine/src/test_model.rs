@@ -146,6 +146,8 @@ impl Default for Shape {
             step_target: 0.0,
             n_slots: 3,
             queue: 5,
+            // Tests that want guesses bring their own.
+            speculation: false,
             ..EngineConfig::default()
         };
         Shape { config, blocks: 64, window: None, window_blocks: None, head_rows: 2 }

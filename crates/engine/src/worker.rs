@@ -7,6 +7,7 @@ mod recover;
 mod sampling;
 mod sessions;
 mod slots;
+mod speculation;
 pub(crate) mod transfers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,7 @@ use minfer_text::Tokenizer;
 use crate::batcher::{self, Candidate, Limits};
 use crate::config::EngineConfig;
 use crate::constraint::Helper;
+use crate::drafter::{Drafter, Lookup};
 use crate::event::Event;
 use crate::guard::guarded;
 use crate::kv::session::SessionIdentity;
@@ -37,6 +39,9 @@ use transfers::Transfer;
 
 /// Consecutive steps without progress after which the engine stops.
 pub(crate) const STALLED_STEPS: u32 = 64;
+
+/// Makes the drafter of one sequence.
+pub(crate) type NewDrafter = Box<dyn Fn() -> Box<dyn Drafter> + Send>;
 
 /// Everything that the worker thread owns.
 pub(crate) struct Worker {
@@ -61,6 +66,8 @@ pub(crate) struct Worker {
     batch: StepBatch,
     scratches: Scratches,
     masks: Helper,
+    /// Makes what guesses the tokens of a sequence; `None` guesses none.
+    pub(crate) drafter: Option<NewDrafter>,
     pace: Pace,
     observer: Option<StepObserver>,
     /// The step under way.
@@ -126,6 +133,7 @@ impl Worker {
             batch: StepBatch::default(),
             scratches: Scratches::default(),
             masks: Helper::new(vocab, end_tokens),
+            drafter: config.speculation.then(|| Box::new(lookup) as NewDrafter),
             pace: Pace::new(config.step_target, config.n_slots),
             observer: None,
             report: StepReport::default(),
@@ -239,6 +247,7 @@ impl Worker {
     /// Schedule: admits requests, chooses the step's tokens and takes KV cells for them.
     fn schedule(&mut self) -> Vec<Chunk> {
         self.admit();
+        self.guess();
         let candidates: Vec<Candidate> =
             self.running.iter().map(|sequence| self.candidate(sequence)).collect();
         let decoding = candidates.iter().filter(|candidate| candidate.pending == 1).count();
@@ -248,6 +257,10 @@ impl Worker {
         for (id, tokens) in ids.into_iter().filter(|&(_, tokens)| tokens > 0) {
             // Taking cells for one sequence may preempt others.
             let Some(index) = self.running.iter().position(|sequence| sequence.id() == id) else { continue };
+            if let Some(tokens) = self.prepare_guesses(index) {
+                chunks.push((id, tokens));
+                continue;
+            }
             let tokens = self.running[index].at_once(tokens);
             match self.prepare(index, tokens) {
                 Cells::Prepared => chunks.push((id, tokens)),
@@ -275,7 +288,7 @@ impl Worker {
         for chunk in chunks {
             let Candidate { pending, cached } = self.candidate(&self.running[chunk.sequence]);
             match pending {
-                1 => shape.decoding += 1,
+                1 => shape.decoding += chunk.tokens as usize,
                 _ => shape.chunks.push((cached, chunk.tokens)),
             }
         }
@@ -287,7 +300,7 @@ impl Worker {
         self.batch.clear(self.store.groups());
         for chunk in chunks {
             let sequence = &self.running[chunk.sequence];
-            let tokens = &sequence.tokens()[sequence.fed..][..chunk.tokens as usize];
+            let tokens = &sequence.known_and_guessed()[sequence.fed..][..chunk.tokens as usize];
             chunk.first_row = self.batch.push(&self.store, sequence.kv(), tokens);
         }
     }
@@ -325,15 +338,24 @@ impl Worker {
     /// fails it alone.
     fn advance(&mut self, chunk: &Chunk, outcome: Outcome) {
         let sequence = &mut self.running[chunk.sequence];
-        let kv = sequence.kv();
-        self.store.publish(kv);
-        self.store.evict_window(self.model.arena(), kv, 0);
-        let generated = matches!(outcome.chosen, Some(Ok(_)));
+        let (kv, generated, guessed) = (sequence.kv(), sequence.generated(), sequence.guesses());
         let masks = &mut self.masks;
         let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer, masks));
         let ending = told.unwrap_or_else(|error| Some(Event::Failed(error)));
         let ending = sequence.reply.fault().map(Event::Failed).or(ending);
-        self.counts.generated_tokens += u64::from(generated);
+        let generated = sequence.generated() - generated;
+        self.counts.generated_tokens += generated as u64;
+        // The token that a right guess leads to is fed with it.
+        let right = generated.saturating_sub(1);
+        if guessed > 0 {
+            self.counts.guessed_tokens += guessed as u64;
+            self.counts.right_guesses += right as u64;
+            self.counts.tokens_fed -= (guessed - right) as u64;
+            let length = self.store.length(kv) + 1 + right as u32;
+            self.store.undo_from(self.model.arena(), kv, length);
+        }
+        self.store.publish(kv);
+        self.store.evict_window(self.model.arena(), kv, 0);
         if let Some(event) = ending {
             let sequence = self.running.remove(chunk.sequence);
             self.end(sequence, event);
@@ -446,19 +468,34 @@ fn tell(
     tokenizer: &Tokenizer,
     masks: &mut Helper,
 ) -> Option<Event> {
-    sequence.advance(tokens, outcome.rows);
-    let reason = match outcome.chosen {
-        Some(chosen) => match chosen.and_then(|chosen| sequence.append(chosen, tokenizer)) {
-            Ok(None) => {
-                sequence.prepare_mask(masks);
-                None
-            }
-            Ok(reason) => reason,
+    let guesses = sequence.tokens_with_guesses().map(|tokens| tokens[1..].to_vec());
+    sequence.advance(if guesses.is_some() { 1 } else { tokens }, outcome.rows);
+    let mut guesses = guesses.unwrap_or_default().into_iter();
+    let chooses = !outcome.chosen.is_empty();
+    let (mut reason, mut right) = (if chooses { None } else { sequence.ended_without_tokens() }, 0);
+    for chosen in outcome.chosen {
+        let appended = chosen.and_then(|chosen| Ok((chosen.id, sequence.append(chosen, tokenizer)?)));
+        let (id, ended) = match appended {
+            Ok(appended) => appended,
             Err(error) => return Some(Event::Failed(error)),
-        },
-        None => sequence.ended_without_tokens(),
-    };
+        };
+        reason = ended;
+        if reason.is_some() || guesses.next() != Some(id) {
+            break;
+        }
+        // The guess was right: its row is there.
+        sequence.advance(1, Vec::new());
+        right += 1;
+    }
+    sequence.judge_guesses(right);
+    if reason.is_none() && chooses {
+        sequence.prepare_mask(masks);
+    }
     reason.map(|reason| Event::Finished(sequence.finished(reason)))
+}
+
+fn lookup() -> Box<dyn Drafter> {
+    Box::new(Lookup::default())
 }
 
 /// Time since now.
@@ -477,6 +514,8 @@ mod session_tests;
 mod sharing_tests;
 #[cfg(test)]
 mod slot_tests;
+#[cfg(test)]
+mod speculation_tests;
 #[cfg(test)]
 mod swap_tests;
 #[cfg(test)]

@@ -105,6 +105,8 @@ pub struct LoadOptions {
     pub rewrites_off: Vec<String>,
     /// Whether an engine keeps the rows of ended requests for later ones that begin alike.
     pub prefix_cache: bool,
+    /// Whether an engine guesses tokens from the text so far and checks several in one step.
+    pub speculation: bool,
 }
 
 impl LoadOptions {
@@ -135,6 +137,7 @@ impl Default for LoadOptions {
             chat_template: None,
             rewrites_off: Vec::new(),
             prefix_cache: true,
+            speculation: true,
         }
     }
 }
@@ -177,6 +180,7 @@ pub struct Loaded {
     traffic: WeightTraffic,
     executor: Executor,
     prefix_cache: bool,
+    speculation: bool,
     budget: Arc<MemoryBudget>,
 }
 
@@ -249,6 +253,7 @@ impl Loaded {
             kv,
             executor,
             prefix_cache: options.prefix_cache,
+            speculation: options.speculation,
             budget: Arc::clone(machine.budget()),
         })
     }
@@ -272,6 +277,7 @@ impl Loaded {
             n_batch: extents.tokens as usize,
             n_slots: extents.sequences as usize,
             prefix_cache: self.prefix_cache,
+            speculation: self.speculation,
             identity: self.identity,
             ..EngineConfig::default()
         }

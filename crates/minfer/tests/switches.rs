@@ -1,4 +1,4 @@
-//! Rewrites and the prefix cache can be switched off: counters change, logits do not.
+//! Rewrites, the prefix cache and speculation can be switched off: counters change, logits do not.
 
 mod common;
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -8,9 +8,10 @@ mod engine;
 use std::collections::BTreeSet;
 
 use common::logits_of;
-use engine::{ask, request, synthetic_file, tokens};
+use engine::{ask, read, request, synthetic_file, tokens};
+use minfer::engine::{Request, SamplingParams};
 use minfer::graph::passes;
-use minfer::{LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
+use minfer::{KvFormat, KvOptions, LoadOptions, Loaded, Machine, MachineOptions, ModelFile};
 use minfer_testkit::synthetic::{self, Family};
 
 fn load(file: &ModelFile, options: &LoadOptions) -> Loaded {
@@ -62,5 +63,35 @@ fn the_prefix_cache_changes_reused_tokens_and_no_bit() {
             first
         });
         assert_eq!(answers[0], answers[1], "{}", family.name());
+    }
+}
+
+/// Text that repeats itself, asked for by three clients at once, greedy and drawn.
+#[test]
+fn speculation_changes_guesses_and_no_bit() {
+    for (family, format) in [
+        (Family::Llama, KvFormat::F16),
+        (Family::Gemma3, KvFormat::F16),
+        (Family::Gemma3, KvFormat::Q8_0),
+        (Family::Qwen3, KvFormat::Q8_0),
+    ] {
+        let file = synthetic_file(family);
+        let answers = [true, false].map(|speculation| {
+            let kv = KvOptions { k_format: format, v_format: format, ..KvOptions::default() };
+            let options = LoadOptions { speculation, n_slots: 3, kv, ..LoadOptions::default() };
+            let engine = load(&file, &options).into_engine().expect("an engine");
+            let events = [0u8, 1, 2].map(|seed| {
+                let prompt = tokens(200, 40, seed.into()).repeat(3);
+                let sampling =
+                    SamplingParams { temperature: f32::from(seed) * 0.1, ..SamplingParams::default() };
+                let asked = Request { max_tokens: Some(80), seed: Some(1), sampling, ..request(&prompt) };
+                engine.submit(asked).expect("accepted").1
+            });
+            let answers = events.map(|events| read(&events).0);
+            let stats = engine.stats();
+            assert_eq!(stats.right_guesses > 0, speculation, "{} {format:?}", family.name());
+            answers
+        });
+        assert!(answers[0] == answers[1], "{} {format:?}", family.name());
     }
 }

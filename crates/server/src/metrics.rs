@@ -147,6 +147,8 @@ fn register_engines(registry: &mut Registry, engines: &[EngineStats]) {
         ("failed", "Requests that failed", sum(|stats| stats.failed)),
         ("steps", "Forward passes", sum(|stats| stats.steps)),
         ("tokens_fed", "Tokens fed to the model", sum(|stats| stats.tokens_fed)),
+        ("guessed_tokens", "Tokens that were guessed", sum(|stats| stats.guessed_tokens)),
+        ("right_guesses", "Guessed tokens that were right", sum(|stats| stats.right_guesses)),
         (
             "worker_stalled",
             "Times that an engine stopped without progress",

@@ -284,7 +284,7 @@ fn the_document_lists_what_is_served() {
     let paths = document["paths"].as_object().expect("paths");
     assert!(paths.len() > 30, "{}", paths.len());
     for (path, operations) in paths {
-        let path = path.replace("{name}", "tiny");
+        let path = path.replace("{name}", "tiny").replace("{id}", "0");
         for (method, operation) in operations.as_object().expect("operations") {
             // A body without its required fields is refused, but never as a route that is not there.
             let headers = [("content-type", "application/json")];

@@ -95,6 +95,11 @@ pub(crate) struct AnswerArgs {
     #[arg(long, value_name = "N", default_value = "-1", env = "MINFER_KEEP",
           value_parser = clap::value_parser!(i64).range(-1..=values::MOST_TOKENS))]
     pub(crate) keep: i64,
+    /// Guess no tokens from the text so far: one token of an answer in each step; answers stay the
+    /// same in every bit.
+    #[arg(long, env = "MINFER_NO_SPECULATION", value_parser = BoolishValueParser::new(),
+          help_heading = DEVELOPER)]
+    pub(crate) no_speculation: bool,
     /// End stderr with one JSON line of run stats; `chat` adds one after each answer.
     #[arg(long)]
     pub(crate) facts: bool,

@@ -86,6 +86,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, env = "MINFER_NO_PREFIX_CACHE", value_parser = BoolishValueParser::new(),
           help_heading = DEVELOPER)]
     pub(crate) no_prefix_cache: bool,
+    /// Guess no tokens from the text so far: one token of an answer in each step; answers stay the
+    /// same in every bit.
+    #[arg(long, env = "MINFER_NO_SPECULATION", value_parser = BoolishValueParser::new(),
+          help_heading = DEVELOPER)]
+    pub(crate) no_speculation: bool,
     #[command(flatten)]
     pub(crate) tokenizer: TokenizerArgs,
     #[command(flatten)]

@@ -103,6 +103,10 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
             "completion_tokens": usage.completion,
             "total_tokens": usage.prompt + usage.completion,
             "prompt_tokens_details": {"cached_tokens": usage.cached},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": timings.guessed_right,
+                "rejected_prediction_tokens": timings.guessed - timings.guessed_right,
+            },
             "removed_tokens": usage.removed,
         },
         "timings": {

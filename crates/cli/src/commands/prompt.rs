@@ -18,6 +18,7 @@ use crate::{loading, output};
 pub(super) fn load(args: &AnswerArgs, found: Found, prefix_cache: bool) -> Result<(Machine, Loaded)> {
     let options = LoadOptions {
         prefix_cache,
+        speculation: !args.no_speculation,
         chat_template: args.chat_template.as_deref().map(template_choice).transpose()?,
         context_shift: args.context_shift,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)

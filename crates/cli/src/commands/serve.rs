@@ -50,6 +50,7 @@ fn sources(args: &ServeArgs) -> Result<Vec<Source>> {
     let options = LoadOptions {
         n_slots: args.n_slots,
         prefix_cache: !args.no_prefix_cache,
+        speculation: !args.no_speculation,
         chat_template: args.chat_template.as_deref().map(prompt::template_choice).transpose()?,
         ..loading::load_options(&args.model_args, &args.tokenizer, &args.context)
     };

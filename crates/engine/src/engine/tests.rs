@@ -17,6 +17,7 @@ const CONFIG: EngineConfig = EngineConfig {
     kv_blocks: None,
     block_order: crate::kv::BlockOrder::LowestFirst,
     prefix_cache: true,
+    speculation: true,
     identity: crate::kv::session::SessionIdentity { model: 1, template: 2 },
 };
 

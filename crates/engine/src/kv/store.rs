@@ -159,6 +159,20 @@ impl Store {
         self.cut(arena, id, length);
     }
 
+    /// Releases the prepared cells from position `length` on.
+    ///
+    /// # Panics
+    /// Tokens before it are not prepared.
+    pub fn undo_from(&mut self, arena: &mut dyn KvArena, id: SequenceId, length: u32) {
+        let sequence = self.sequence_mut(id);
+        assert!((sequence.length..=sequence.tokens.len() as u32).contains(&length), "{length} is prepared");
+        sequence.tokens.truncate(length as usize);
+        for group in 0..self.groups.len() {
+            let given_up = self.sequence_mut(id).tables[group].cut(length);
+            self.release_blocks(arena, group, given_up);
+        }
+    }
+
     /// Drops every token from index `length` on.
     ///
     /// # Errors

@@ -16,7 +16,8 @@ use crate::sequence::{Chosen, Sequence};
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) rows: Vec<PromptRow>,
-    pub(super) chosen: Option<Result<Chosen, EngineError>>,
+    /// The next token, and behind guesses those that would follow them; or what failed.
+    pub(super) chosen: Vec<Result<Chosen, EngineError>>,
 }
 
 /// A row of logits that somebody reads.
@@ -129,17 +130,14 @@ impl Worker {
 }
 
 impl Outcome {
-    /// Takes in what one more row gave. The first error counts.
+    /// Takes in what one more row gave.
     fn add(&mut self, read: Result<RowRead, EngineError>) {
-        if matches!(self.chosen, Some(Err(_))) {
-            return;
-        }
         match read {
             Ok(read) => {
                 self.rows.extend(read.prompt_row);
-                self.chosen = read.chosen.map(Ok).or(self.chosen.take());
+                self.chosen.extend(read.chosen.map(Ok));
             }
-            Err(error) => self.chosen = Some(Err(error)),
+            Err(error) => self.chosen.push(Err(error)),
         }
     }
 }
@@ -147,13 +145,15 @@ impl Outcome {
 impl<'a> RowReader<'a> {
     fn new(sequence: &'a Sequence, position: usize) -> RowReader<'a> {
         let samples = sequence.samples_at(position);
+        // Behind guesses the token is chosen as if they were right.
+        let tokens = if samples { position + 1 } else { sequence.tokens().len() };
         let scores = || (sequence.next_in_prompt(position), sequence.prompt_top().unwrap_or(0));
         RowReader {
             position,
-            tokens: sequence.tokens(),
+            tokens: &sequence.known_and_guessed()[..tokens],
             sampler: &sequence.sampler,
             allowed: sequence.constraint.as_ref().filter(|_| samples).map(Constrained::mask),
-            index: sequence.generated() as u32,
+            index: (sequence.generated() + tokens - sequence.tokens().len()) as u32,
             scores: sequence.scores_at(position).then(scores),
             samples,
             logprobs: sequence.logprobs,

@@ -118,7 +118,8 @@ fn each_turn_feeds_only_what_is_new() {
         let answer = bench.answer(turn(&tokens, 5));
         assert_eq!(answer.ids(), alone(&tokens, 5));
         let cached = if turn_number == 0 { 0 } else { tokens.len() as u32 - 4 };
-        let usage = Usage { prompt: tokens.len() as u32, completion: 5, cached, reused: cached, removed: 0 };
+        let usage =
+            Usage { prompt: tokens.len() as u32, completion: 5, cached, reused: cached, ..Usage::default() };
         assert_eq!(answer.finished().usage, usage);
         // The last token of an answer is fed with the next turn.
         fed += u64::from(usage.prompt - usage.cached) + 4;

@@ -11,6 +11,8 @@ pub(super) struct Totals {
     prompt: u64,
     completion: u64,
     cached: u64,
+    guessed: u64,
+    guessed_right: u64,
     timings: Option<Json>,
 }
 
@@ -18,6 +20,8 @@ impl Totals {
     /// Adds answer `choice` of `n` to the same prompt.
     pub(super) fn add(&mut self, choice: u32, n: u32, finish: &Finish) {
         self.completion += u64::from(finish.usage.completion);
+        self.guessed += u64::from(finish.timings.guessed);
+        self.guessed_right += u64::from(finish.timings.guessed_right);
         if choice.is_multiple_of(n) {
             self.prompt += u64::from(finish.usage.prompt);
             self.cached += u64::from(finish.usage.reused);
@@ -33,6 +37,10 @@ impl Totals {
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": self.guessed_right,
+                "rejected_prediction_tokens": self.guessed - self.guessed_right,
+            },
         })
     }
 
