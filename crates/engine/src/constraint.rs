@@ -26,6 +26,25 @@ pub trait Constraint: Send {
 
     /// Whether the text so far is complete, so that the answer may end.
     fn can_end(&mut self) -> bool;
+
+    /// How tokens that were guessed are checked ahead; `None` where they cannot be taken back, so
+    /// that nothing is guessed.
+    fn ahead(&mut self) -> Option<&mut dyn Ahead> {
+        None
+    }
+}
+
+/// A constraint that can go ahead of the answer and come back.
+pub trait Ahead {
+    /// Takes back the last `tokens` committed ones.
+    ///
+    /// # Errors
+    /// They cannot be taken back; the request fails.
+    fn take_back(&mut self, tokens: usize) -> Result<(), ConstraintError>;
+
+    /// The tokens that come next in all likelihood, because no other text is allowed. None is
+    /// always right.
+    fn forced(&mut self) -> Vec<u32>;
 }
 
 /// Whether anything may follow the tokens so far.
@@ -42,10 +61,38 @@ pub enum TextState {
 #[error("{0}")]
 pub struct ConstraintError(pub String);
 
-/// What a constraint made for the next token.
+/// What a constraint made for the next token and for those behind guesses.
 pub(crate) struct Prepared {
     constraint: Box<dyn Constraint>,
-    pub(crate) mask: Vec<u32>,
+    /// For the next token, then one more behind each guess that was committed.
+    masks: Vec<Vec<u32>>,
+    /// Guesses that are committed.
+    guesses: Vec<u32>,
+    /// Tokens that were chosen with the masks.
+    chosen: usize,
+}
+
+impl Prepared {
+    /// Takes back the guesses that were not chosen.
+    fn settle(&mut self) -> Result<(), EngineError> {
+        let wrong = self.guesses.len().saturating_sub(self.chosen);
+        self.guesses.truncate(self.chosen);
+        match self.constraint.ahead().filter(|_| wrong > 0) {
+            Some(ahead) => ahead.take_back(wrong).map_err(EngineError::Constraint),
+            None => Ok(()),
+        }
+    }
+
+    fn commit(&mut self, token: u32) -> Result<TextState, EngineError> {
+        if self.guesses.get(self.chosen) == Some(&token) {
+            self.chosen += 1;
+            return Ok(TextState::Open);
+        }
+        self.settle()?;
+        self.chosen += 1;
+        self.guesses.clear();
+        self.constraint.commit(token).map_err(EngineError::Constraint)
+    }
 }
 
 /// A sequence's constraint, which is with the helper thread while its next mask is made.
@@ -58,14 +105,40 @@ pub(crate) enum Constrained {
 }
 
 impl Constrained {
-    /// Has the next mask made.
-    pub(crate) fn prepare(&mut self, helper: &mut Helper) {
+    /// Has the next mask made, and those behind `guesses`, unless they are already made or being
+    /// made.
+    pub(crate) fn prepare(&mut self, helper: &mut Helper, guesses: &[u32]) {
         let taken = std::mem::replace(self, Constrained::Failed(EngineError::Stopped));
         *self = match taken {
-            Constrained::Idle(constraint) => helper.prepare(constraint, Vec::new()),
-            Constrained::Ready(Prepared { constraint, mask }) => helper.prepare(constraint, mask),
+            Constrained::Idle(constraint) => helper.prepare(constraint, Vec::new(), guesses),
+            Constrained::Ready(mut prepared) if prepared.chosen > 0 => {
+                match guarded(|| prepared.settle()).flatten() {
+                    Ok(()) => helper.prepare(prepared.constraint, prepared.masks, guesses),
+                    Err(error) => Constrained::Failed(error),
+                }
+            }
             other => other,
         };
+    }
+
+    /// What can be guessed: `None` where masks are already under way or guesses cannot be taken
+    /// back, else the tokens that are forced.
+    pub(crate) fn forced(&mut self) -> Option<Vec<u32>> {
+        let Constrained::Ready(prepared) = self else { return None };
+        if prepared.chosen == 0 {
+            return None;
+        }
+        let forced = guarded(|| {
+            prepared.settle()?;
+            Ok(prepared.constraint.ahead().map(Ahead::forced))
+        });
+        match forced.flatten() {
+            Ok(forced) => forced,
+            Err(error) => {
+                *self = Constrained::Failed(error);
+                None
+            }
+        }
     }
 
     /// Waits for the mask that was asked for.
@@ -76,10 +149,13 @@ impl Constrained {
         }
     }
 
-    /// The mask, after [`wait`](Self::wait).
-    pub(crate) fn mask(&self) -> Result<&[u32], EngineError> {
+    /// The mask behind so many guesses, after [`wait`](Self::wait).
+    pub(crate) fn mask(&self, guesses: usize) -> Result<&[u32], EngineError> {
         match self {
-            Constrained::Ready(prepared) => Ok(&prepared.mask),
+            // Behind a guess that is not allowed there is none, and none is needed.
+            Constrained::Ready(prepared) => {
+                prepared.masks.get(guesses).map(Vec::as_slice).ok_or(EngineError::Stopped)
+            }
             Constrained::Failed(error) => Err(error.clone()),
             Constrained::Idle(_) | Constrained::Coming(_) => panic!("the mask was waited for"),
         }
@@ -88,9 +164,7 @@ impl Constrained {
     /// Takes in a token that was chosen with the mask.
     pub(crate) fn commit(&mut self, token: u32) -> Result<TextState, EngineError> {
         match self {
-            Constrained::Ready(prepared) => {
-                prepared.constraint.commit(token).map_err(EngineError::Constraint)
-            }
+            Constrained::Ready(prepared) => prepared.commit(token),
             Constrained::Failed(error) => Err(error.clone()),
             Constrained::Idle(_) | Constrained::Coming(_) => panic!("a token is chosen with a mask"),
         }
@@ -100,7 +174,9 @@ impl Constrained {
 /// A constraint whose next mask is to be made.
 struct Job {
     constraint: Box<dyn Constraint>,
-    mask: Vec<u32>,
+    /// To be used again.
+    masks: Vec<Vec<u32>>,
+    guesses: Vec<u32>,
     answer: Sender<Result<Prepared, EngineError>>,
 }
 
@@ -118,9 +194,14 @@ impl Helper {
         Helper { jobs: None, words: vocab.div_ceil(32), end_tokens }
     }
 
-    fn prepare(&mut self, constraint: Box<dyn Constraint>, mask: Vec<u32>) -> Constrained {
+    fn prepare(
+        &mut self,
+        constraint: Box<dyn Constraint>,
+        masks: Vec<Vec<u32>>,
+        guesses: &[u32],
+    ) -> Constrained {
         let (answer, coming) = mpsc::channel();
-        let job = Job { constraint, mask, answer };
+        let job = Job { constraint, masks, guesses: guesses.to_vec(), answer };
         match self.jobs().and_then(|jobs| jobs.send(job).map_err(|_| EngineError::Stopped)) {
             Ok(()) => Constrained::Coming(coming),
             Err(error) => Constrained::Failed(error),
@@ -141,21 +222,49 @@ impl Helper {
 }
 
 fn make_masks(jobs: &Receiver<Job>, words: usize, end_tokens: &[u32]) {
-    for Job { constraint, mut mask, answer } in jobs {
-        let made = guarded(move || {
-            let mut constraint = constraint;
+    for job in jobs {
+        let answer = job.answer.clone();
+        let made = guarded(move || job.masks(words, end_tokens));
+        // The request may have ended meanwhile. What a constraint does when it is dropped is its
+        // own fault too.
+        let _ = guarded(move || drop(answer.send(made.flatten())));
+    }
+}
+
+impl Job {
+    /// The next mask, and those behind the guesses for as long as they are allowed.
+    fn masks(self, words: usize, end_tokens: &[u32]) -> Result<Prepared, EngineError> {
+        let Job { mut constraint, mut masks, guesses, .. } = self;
+        masks.truncate(guesses.len() + 1);
+        let mut committed = 0;
+        loop {
+            if masks.len() <= committed {
+                masks.push(Vec::new());
+            }
+            let mask = &mut masks[committed];
             mask.clear();
             mask.resize(words, 0);
-            constraint.mask(&mut mask).map_err(EngineError::Constraint)?;
+            constraint.mask(mask).map_err(EngineError::Constraint)?;
             let can_end = constraint.can_end();
             for &id in end_tokens {
                 let (word, bit) = (&mut mask[id as usize / 32], 1 << (id % 32));
                 *word = if can_end { *word | bit } else { *word & !bit };
             }
-            Ok(Prepared { constraint, mask })
-        });
-        // The request may have ended meanwhile. What a constraint does when it is dropped is its
-        // own fault too.
-        let _ = guarded(move || drop(answer.send(made.flatten())));
+            let guess = guesses.get(committed).filter(|&&id| {
+                let allowed = mask.get(id as usize / 32).is_some_and(|word| word & 1 << (id % 32) != 0);
+                allowed && !end_tokens.contains(&id)
+            });
+            let Some(&guess) = guess else { break };
+            if constraint.commit(guess).map_err(EngineError::Constraint)? == TextState::Complete {
+                // The answer may end with it: that is for the token itself to say.
+                let ahead = constraint.ahead().ok_or(EngineError::Stopped)?;
+                ahead.take_back(1).map_err(EngineError::Constraint)?;
+                break;
+            }
+            committed += 1;
+        }
+        masks.truncate(committed + 1);
+        let guesses = guesses[..committed].to_vec();
+        Ok(Prepared { constraint, masks, guesses, chosen: 0 })
     }
 }

@@ -33,6 +33,8 @@ pub(crate) enum Confidence {
     Medium,
     /// A passage.
     Long,
+    /// A constraint allows no other text.
+    Forced,
 }
 
 /// Tokens that have to agree before a guess is made.
@@ -101,7 +103,7 @@ impl Drafter for Lookup {
 
 /// How often guesses were right, by their confidence.
 #[derive(Debug, Clone)]
-pub(crate) struct Acceptance([Share; 3]);
+pub(crate) struct Acceptance([Share; 4]);
 
 /// Guessed tokens, and those of them that were right, older ones counting less.
 #[derive(Debug, Clone, Copy)]
@@ -122,7 +124,7 @@ const KEPT_UNTRIED: f64 = 0.99;
 
 impl Default for Acceptance {
     fn default() -> Acceptance {
-        Acceptance([0.35, 0.6, 0.85].map(|prior| Share { right: 0.0, tried: 0.0, prior }))
+        Acceptance([0.35, 0.6, 0.85, 0.85].map(|prior| Share { right: 0.0, tried: 0.0, prior }))
     }
 }
 

@@ -232,8 +232,7 @@ impl Sequence {
         most: usize,
         most_rows: u32,
     ) -> Option<Draft> {
-        // The mask of a guessed token's successor would need the guess to be committed.
-        if self.constraint.is_some() || self.refeed > self.fed {
+        if self.refeed > self.fed {
             return None;
         }
         // The last token of an answer is not fed.
@@ -241,6 +240,13 @@ impl Sequence {
         let most = most.min(left).min(most_rows.saturating_sub(self.rows_known()) as usize);
         if most == 0 {
             return None;
+        }
+        if let Some(constraint) = &mut self.constraint {
+            let mut tokens = constraint.forced()?;
+            tokens.truncate(most);
+            if !tokens.is_empty() {
+                return Some(Draft { tokens, confidence: Confidence::Forced });
+            }
         }
         self.drafter.get_or_insert_with(new).draft(&self.history.tokens, most)
     }
@@ -389,10 +395,11 @@ impl Sequence {
         Ok(is_last.then_some(FinishReason::Length))
     }
 
-    /// Has the mask of its next token made, if it has a constraint.
-    pub(crate) fn prepare_mask(&mut self, helper: &mut Helper) {
+    /// Has the masks of its next token and of those behind guesses made, if it has a constraint.
+    pub(crate) fn prepare_masks(&mut self, helper: &mut Helper) {
         if let Some(constraint) = &mut self.constraint {
-            constraint.prepare(helper);
+            let guesses = self.guesses.as_ref().map_or(&[][..], |guesses| &guesses.tokens[self.fed + 1..]);
+            constraint.prepare(helper, guesses);
         }
     }
 

@@ -158,7 +158,7 @@ impl Worker {
     /// those that ran before.
     pub(crate) fn accept(&mut self, mut sequence: Sequence) {
         self.accepted += 1;
-        sequence.prepare_mask(&mut self.masks);
+        sequence.prepare_masks(&mut self.masks);
         let goes_before = |other: &Sequence| !other.was_admitted() && other.priority < sequence.priority;
         let place = self.waiting.iter().position(goes_before).unwrap_or(self.waiting.len());
         self.waiting.insert(place, sequence);
@@ -248,6 +248,7 @@ impl Worker {
     fn schedule(&mut self) -> Vec<Chunk> {
         self.admit();
         self.guess();
+        self.running.iter_mut().for_each(|sequence| sequence.prepare_masks(&mut self.masks));
         let candidates: Vec<Candidate> =
             self.running.iter().map(|sequence| self.candidate(sequence)).collect();
         let decoding = candidates.iter().filter(|candidate| candidate.pending == 1).count();
@@ -339,8 +340,7 @@ impl Worker {
     fn advance(&mut self, chunk: &Chunk, outcome: Outcome) {
         let sequence = &mut self.running[chunk.sequence];
         let (kv, generated, guessed) = (sequence.kv(), sequence.generated(), sequence.guesses());
-        let masks = &mut self.masks;
-        let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer, masks));
+        let told = guarded(|| tell(sequence, chunk.tokens, outcome, &self.tokenizer));
         let ending = told.unwrap_or_else(|error| Some(Event::Failed(error)));
         let ending = sequence.reply.fault().map(Event::Failed).or(ending);
         let generated = sequence.generated() - generated;
@@ -461,18 +461,12 @@ impl Worker {
 }
 
 /// Reports a sequence's step to its client; returns the ending, if it ends with that.
-fn tell(
-    sequence: &mut Sequence,
-    tokens: u32,
-    outcome: Outcome,
-    tokenizer: &Tokenizer,
-    masks: &mut Helper,
-) -> Option<Event> {
+fn tell(sequence: &mut Sequence, tokens: u32, outcome: Outcome, tokenizer: &Tokenizer) -> Option<Event> {
     let guesses = sequence.tokens_with_guesses().map(|tokens| tokens[1..].to_vec());
     sequence.advance(if guesses.is_some() { 1 } else { tokens }, outcome.rows);
     let mut guesses = guesses.unwrap_or_default().into_iter();
-    let chooses = !outcome.chosen.is_empty();
-    let (mut reason, mut right) = (if chooses { None } else { sequence.ended_without_tokens() }, 0);
+    let ended = outcome.chosen.is_empty().then(|| sequence.ended_without_tokens());
+    let (mut reason, mut right) = (ended.flatten(), 0);
     for chosen in outcome.chosen {
         let appended = chosen.and_then(|chosen| Ok((chosen.id, sequence.append(chosen, tokenizer)?)));
         let (id, ended) = match appended {
@@ -488,9 +482,6 @@ fn tell(
         right += 1;
     }
     sequence.judge_guesses(right);
-    if reason.is_none() && chooses {
-        sequence.prepare_mask(masks);
-    }
     reason.map(|reason| Event::Finished(sequence.finished(reason)))
 }
 

@@ -17,7 +17,7 @@ pub mod engine {
 
     /// Restricting which tokens an answer may have.
     pub mod constraint {
-        pub use minfer_engine::constraint::{Constraint, ConstraintError, TextState};
+        pub use minfer_engine::constraint::{Ahead, Constraint, ConstraintError, TextState};
     }
 
     /// What a client hears about its request.

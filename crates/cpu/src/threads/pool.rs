@@ -297,29 +297,36 @@ mod tests {
 
     #[test]
     fn callers_that_want_it_all_alternate() {
+        const JOBS: usize = 50;
         let pool = Pool::new(2).expect("threads");
         let order = std::sync::Mutex::new(Vec::new());
-        let both = std::sync::Barrier::new(2);
+        let left = [JOBS; 2].map(AtomicUsize::new);
+        let waits = || {
+            let tickets = lock(&pool.turns.state);
+            tickets.next.wrapping_sub(tickets.served) == 2
+        };
         std::thread::scope(|scope| {
             for caller in 0..2 {
-                let (pool, order, both) = (&pool, &order, &both);
+                let (pool, order, left, waits) = (&pool, &order, &left, &waits);
                 scope.spawn(move || {
-                    both.wait();
-                    for _ in 0..50 {
+                    for _ in 0..JOBS {
                         pool.run(&|worker, _| {
                             if worker.index == 0 {
-                                // Long enough that the other caller waits for its turn.
-                                std::thread::sleep(Duration::from_millis(1));
+                                // Not before the other caller stands behind this one, or is done.
+                                while !waits() && left[1 - caller].load(Ordering::Acquire) > 0 {
+                                    std::thread::yield_now();
+                                }
                                 order.lock().expect("no panic").push(caller);
                             }
                         });
+                        left[caller].fetch_sub(1, Ordering::Release);
                     }
                 });
             }
         });
         let order = order.into_inner().expect("no panic");
-        let turns = order.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        assert!(turns > 60, "{turns} changes in {order:?}");
+        assert!(order.windows(2).all(|pair| pair[0] != pair[1]), "{order:?}");
+        assert_eq!(order.len(), 2 * JOBS);
     }
 
     #[test]

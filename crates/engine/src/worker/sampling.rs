@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Chunk, Worker};
 use crate::EngineError;
-use crate::constraint::Constrained;
 use crate::event::PromptRow;
 use crate::guard::guarded;
 use crate::sampler::logprobs::LogSoftmax;
@@ -152,7 +151,11 @@ impl<'a> RowReader<'a> {
             position,
             tokens: &sequence.known_and_guessed()[..tokens],
             sampler: &sequence.sampler,
-            allowed: sequence.constraint.as_ref().filter(|_| samples).map(Constrained::mask),
+            allowed: sequence
+                .constraint
+                .as_ref()
+                .filter(|_| samples)
+                .map(|constraint| constraint.mask(tokens - sequence.tokens().len())),
             index: (sequence.generated() + tokens - sequence.tokens().len()) as u32,
             scores: sequence.scores_at(position).then(scores),
             samples,

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::session_tests::{ID, shifting, turn};
 use super::*;
+use crate::constraint::{Ahead, Constraint, ConstraintError, TextState};
 use crate::drafter::{Confidence, Draft};
 use crate::request::Request;
 use crate::sampler::SamplingParams;
@@ -199,4 +200,107 @@ fn repeated_text_takes_few_steps() {
     let stats = bench.stats();
     assert!(stats.steps * 5 < answer.len() as u64, "{stats:?}");
     assert_eq!(stats.tokens_fed, (40 + answer.len()) as u64);
+}
+
+/// Allows three bytes that depend on all tokens so far, or one; is complete after `length`.
+struct Narrow {
+    taken: Vec<u32>,
+    length: usize,
+    /// Panics when so many tokens are taken back.
+    panics_at: Option<usize>,
+}
+
+fn choices(taken: &[u32]) -> Vec<u32> {
+    let sum = taken.iter().fold(taken.len() as u32, |sum, &id| sum.wrapping_mul(31).wrapping_add(id));
+    let count = if sum % 4 == 0 { 3 } else { 1 };
+    (0..count).map(|index| (sum / 4 + 17 * index) % 250).collect()
+}
+
+impl Constraint for Narrow {
+    fn mask(&mut self, allowed: &mut [u32]) -> Result<(), ConstraintError> {
+        choices(&self.taken).iter().for_each(|id| allowed[*id as usize / 32] |= 1 << (id % 32));
+        Ok(())
+    }
+
+    fn commit(&mut self, token: u32) -> Result<TextState, ConstraintError> {
+        assert!(choices(&self.taken).contains(&token), "{token} was not allowed");
+        self.taken.push(token);
+        Ok(if self.taken.len() == self.length { TextState::Complete } else { TextState::Open })
+    }
+
+    fn can_end(&mut self) -> bool {
+        false
+    }
+
+    fn ahead(&mut self) -> Option<&mut dyn Ahead> {
+        Some(self)
+    }
+}
+
+impl Ahead for Narrow {
+    fn take_back(&mut self, tokens: usize) -> Result<(), ConstraintError> {
+        assert_ne!(Some(tokens), self.panics_at, "the constraint panics");
+        self.taken.truncate(self.taken.len() - tokens);
+        Ok(())
+    }
+
+    /// Now and then a token that is not forced, or not even allowed.
+    fn forced(&mut self) -> Vec<u32> {
+        let mut tokens = self.taken.clone();
+        for step in 0..self.taken.len() % 7 {
+            tokens.push(choices(&tokens)[0] + u32::from(step == 5));
+        }
+        tokens.split_off(self.taken.len())
+    }
+}
+
+/// Forced tokens and guessed ones, right, wrong and not allowed.
+#[test]
+fn guesses_change_no_constrained_answer() {
+    let shape = Shape { head_rows: 5, ..Shape::default() };
+    let requests: Vec<Request> = (1..4).map(|seed| drawn(seed, 60)).collect();
+    let submit = |bench: &mut Bench, request: &Request, panics_at| {
+        let (sink, events) = crate::Events::channel();
+        let constraint = Narrow { taken: Vec::new(), length: 40 + request.prompt.len() / 2, panics_at };
+        bench
+            .submit_with(crate::Submission::new(request.clone(), sink).constraint(Box::new(constraint)))
+            .unwrap();
+        events
+    };
+    let alone: Vec<Answer> = requests
+        .iter()
+        .map(|request| {
+            let mut bench = Bench::new(&eloquent(), shape);
+            let events = submit(&mut bench, request, None);
+            bench.drain();
+            Answer::of(&events)
+        })
+        .collect();
+    let answers: Vec<Vec<u32>> = requests
+        .iter()
+        .zip(&alone)
+        .map(|(request, answer)| [&request.prompt[..], &answer.ids()].concat())
+        .collect();
+    let mut right = 0;
+    for seed in 0..8 {
+        let mut bench = Bench::new(&eloquent(), shape);
+        guessing(&mut bench, answers.clone(), seed);
+        let events: Vec<_> = requests.iter().map(|request| submit(&mut bench, request, None)).collect();
+        bench.drain();
+        for (events, alone) in events.iter().zip(&alone) {
+            assert_eq!(seen(&Answer::of(events)), seen(alone), "seed {seed}");
+        }
+        right += bench.stats().right_guesses;
+        bench.assert_idle();
+    }
+    assert!(right > 300, "{right}");
+    // A fault while guesses are taken back is the request's own.
+    let mut bench = Bench::new(&eloquent(), shape);
+    guessing(&mut bench, answers, 3);
+    let events = [Some(1), None].map(|panics_at| submit(&mut bench, &requests[0], panics_at));
+    bench.drain();
+    let [failed, sound] = events.map(|events| Answer::of(&events));
+    assert!(matches!(failed.last(), Event::Failed(EngineError::Panicked(_))), "{:?}", failed.last());
+    assert_eq!(seen(&sound), seen(&alone[0]));
+    bench.assert_idle();
 }

@@ -4,7 +4,7 @@
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 use llguidance::{Matcher, ParserFactory};
-use minfer::engine::constraint::{Constraint, ConstraintError, TextState};
+use minfer::engine::constraint::{Ahead, Constraint, ConstraintError, TextState};
 use minfer::text::Tokenizer;
 use serde_json::{Value as Json, json};
 
@@ -113,5 +113,19 @@ impl Constraint for Grammar {
 
     fn can_end(&mut self) -> bool {
         self.0.is_stopped() || self.0.is_accepting().unwrap_or(false)
+    }
+
+    fn ahead(&mut self) -> Option<&mut dyn Ahead> {
+        Some(self)
+    }
+}
+
+impl Ahead for Grammar {
+    fn take_back(&mut self, tokens: usize) -> Result<(), ConstraintError> {
+        self.0.rollback(tokens).map_err(failed)
+    }
+
+    fn forced(&mut self) -> Vec<u32> {
+        self.0.compute_ff_tokens()
     }
 }
