@@ -3,6 +3,11 @@
 
 /// Instruction sets and measured limits of the processor.
 pub mod cpu {
+    /// Where the time of steps goes.
+    pub mod profile {
+        pub use minfer_cpu::profile::{Profiler, StepTime};
+    }
+
     pub use minfer_cpu::{Isa, IsaError, roofline};
 }
 

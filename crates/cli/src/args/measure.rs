@@ -86,6 +86,10 @@ pub(crate) struct BenchArgs {
     #[arg(short = 'r', long = "repetitions", value_name = "R", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
+    /// Show where the time of each test goes, by kind of step: computing, and waiting for other
+    /// threads.
+    #[arg(long, conflicts_with = "serve")]
+    pub(crate) profile: bool,
     /// Output format.
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "md")]
     pub(crate) output: BenchFormat,

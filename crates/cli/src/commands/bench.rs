@@ -1,9 +1,10 @@
 //! `minfer bench`: tokens per second of prefill and decode, and their share of the roofline.
 
+mod profile;
 mod streams;
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use minfer::cpu::roofline::{Roofline, roofline};
@@ -34,14 +35,30 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     }
     options.head_rows = 1;
     let start = Instant::now();
-    let (machine, loaded) = loading::load(found, &args.context, &options)?;
+    let machine = loading::machine(&args.context)?;
+    let (machine, profiler) = match args.profile {
+        true => {
+            let (machine, profiler) = machine.profiled();
+            (machine, Some(profiler))
+        }
+        false => (machine, None),
+    };
+    let loaded = loading::load_on(&machine, found, &options)?;
     let load_seconds = start.elapsed().as_secs_f64();
     tests.iter().try_for_each(|test| test.wanted().check(&loaded, &args.context))?;
     let subject = Subject::new(args, &machine, &loaded, load_seconds);
     let mut runner = loaded.into_runner(RunnerOptions::default());
     let mut rows = Vec::new();
     for test in &tests {
-        rows.push(subject.row(test, measure(&mut runner, test, args.repetitions)?));
+        let (speed, profile) = measure(&mut runner, test, args.repetitions, &|took| {
+            let profiler = profiler.as_ref()?;
+            Some(profile::rows(profiler, machine.threads(), took))
+        })?;
+        let mut row = subject.row(test, speed);
+        if let Some(profile) = profile {
+            row["profile"] = profile;
+        }
+        rows.push(row);
     }
     output::answer(|out| print(out, args.output, &subject, &rows))
 }
@@ -91,22 +108,30 @@ fn tests(args: &BenchArgs) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Median tokens per second of the repetitions after a warm-up run.
-fn measure(runner: &mut Runner, test: &Test, repetitions: u32) -> Result<f64> {
-    let mut speeds = Vec::new();
+/// Median tokens per second of the repetitions after a warm-up run, and the profile of the last one.
+/// `profile` gives that of the time since it was last called.
+fn measure(
+    runner: &mut Runner,
+    test: &Test,
+    repetitions: u32,
+    profile: &dyn Fn(Duration) -> Option<Value>,
+) -> Result<(f64, Option<Value>)> {
+    let (mut speeds, mut last) = (Vec::new(), None);
     for repetition in 0..=repetitions {
-        let speed = once(runner, test)?;
+        let took = once(runner, test, profile)?;
+        last = profile(took);
         if repetition > 0 {
-            speeds.push(speed);
+            speeds.push(f64::from(test.tokens) / took.as_secs_f64());
         }
     }
     speeds.sort_by(f64::total_cmp);
     let middle = speeds.len() / 2;
-    Ok(if speeds.len() % 2 == 1 { speeds[middle] } else { (speeds[middle - 1] + speeds[middle]) / 2.0 })
+    let even = speeds.len().is_multiple_of(2);
+    Ok((if even { (speeds[middle - 1] + speeds[middle]) / 2.0 } else { speeds[middle] }, last))
 }
 
-/// Tokens per second of one run, from an empty KV cache.
-fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
+/// Time of one run, from an empty KV cache.
+fn once(runner: &mut Runner, test: &Test, profile: &dyn Fn(Duration) -> Option<Value>) -> Result<Duration> {
     let vocabulary = runner.vocab() as u64;
     let token = |index: u32| ((7919 * u64::from(index) + 13) % (vocabulary - 1).max(1)) as u32;
     let sequence = runner.open();
@@ -115,6 +140,8 @@ fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
         runner.prefill(sequence, &before)?;
     }
     let tokens: Vec<u32> = (test.depth..test.depth + test.tokens).map(token).collect();
+    // What came before is not part of the run.
+    profile(Duration::ZERO);
     let start = Instant::now();
     match test.kind {
         Kind::Prefill => drop(runner.prefill(sequence, &tokens)?),
@@ -124,9 +151,9 @@ fn once(runner: &mut Runner, test: &Test) -> Result<f64> {
             }
         }
     }
-    let seconds = start.elapsed().as_secs_f64();
+    let took = start.elapsed();
     runner.close(sequence);
-    Ok(f64::from(test.tokens) / seconds)
+    Ok(took)
 }
 
 /// What is measured: the model, the machine, and the machine's roofline.
@@ -230,6 +257,14 @@ fn print(out: &mut dyn Write, format: BenchFormat, subject: &Subject, rows: &[Va
         BenchFormat::Md => {
             writeln!(out, "{}", subject.header())?;
             print_table(out, rows)?;
+            for row in rows.iter().filter(|row| row["profile"].is_array()) {
+                profile::print(
+                    out,
+                    row["test"].as_str().unwrap_or_default(),
+                    &row["depth"],
+                    &row["profile"],
+                )?;
+            }
         }
     }
     Ok(())

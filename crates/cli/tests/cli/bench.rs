@@ -30,6 +30,23 @@ fn rows_as_json_csv_and_markdown() {
     has(&table, &["tiny.gguf: 1 thread,", "| test | depth | tokens/s | of limit |", "| tg4 | 8 |"]);
 }
 
+/// The parts add up to the whole.
+#[test]
+fn a_profile_adds_up() {
+    let place = Place::with(Family::Llama);
+    let words = ["bench", "tiny.gguf", "-p", "40", "-n", "3", "-r", "1", "-t", "2", "--profile"];
+    let rows = place.minfer(&[&words[..], &["-o", "json"]].concat()).json();
+    for row in rows.as_array().expect("rows") {
+        let parts = row["profile"].as_array().expect("a profile");
+        let share = |part: &Value| part["busy"].as_f64().unwrap() + part["waiting"].as_f64().unwrap();
+        let sum: f64 = parts.iter().map(share).sum();
+        assert!((sum - 1.0).abs() < 0.01, "{sum}: {row}");
+        assert!(parts.len() > 4 && share(&parts[0]) > 0.05, "{row}");
+    }
+    let table = place.minfer(&words).stdout();
+    has(&table, &["pp40, depth 0", "| step | count | us each | busy | waiting |", "| outside of steps |"]);
+}
+
 #[test]
 fn tests_that_cannot_be_run() {
     let place = Place::with(Family::Llama);
