@@ -11,6 +11,8 @@
 mod barrier;
 #[path = "../../src/threads/pool.rs"]
 mod pool;
+#[path = "../../src/threads/turns.rs"]
+mod turns;
 #[path = "../../src/threads/worker.rs"]
 mod worker;
 
@@ -35,6 +37,11 @@ mod sync {
 
     pub(super) const BARRIER_SPINS: u32 = 1;
     pub(super) const IDLE_SPINS: u32 = 1;
+
+    /// Time stands still: a model must do the same each time.
+    pub(super) fn time() -> std::time::Duration {
+        std::time::Duration::ZERO
+    }
 }
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

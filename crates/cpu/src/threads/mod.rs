@@ -6,6 +6,7 @@ mod float_mode;
 mod pool;
 mod shared;
 mod sync;
+mod turns;
 mod worker;
 
 pub use arena::share_allocator_arena;
