@@ -134,6 +134,21 @@ fn rows_on_their_way_give_way_to_requests() {
     let bytes: usize = outgoing.rows.iter().map(|chunk| chunk.len()).sum();
     assert!(bytes < 89 * 2 * 2 * 4 * 2, "given up: {bytes}");
     bench.assert_idle();
+    // Two requests that have room for both preempt nobody for the sake of a file.
+    let mut bench = self::bench(11, None);
+    self::asked(&mut bench, &[3; 28], 3);
+    let events = [4, 5].map(|id| bench.submit(ask(&[id; 50], 30)).unwrap().1);
+    // Just before each needs one more block.
+    while bench.worker.slot_infos().iter().filter(|info| info.tokens >= 64).count() < 2 {
+        assert!(bench.worker.step());
+    }
+    let outgoing = bench.worker.send_slots(Some(0)).unwrap();
+    bench.drain();
+    for (id, events) in [4, 5].into_iter().zip(&events) {
+        assert_eq!(Answer::of(events).ids(), alone(&[id; 50], 30));
+    }
+    assert_eq!((bench.stats().preemptions, outgoing.saved.len()), (0, 1));
+    bench.assert_idle();
     // Nor does a reader that is gone hold them.
     drop(bench.worker.send_slots(None).unwrap());
     bench.worker.move_rows(Duration::ZERO);
