@@ -162,7 +162,7 @@ pub struct Timings {
     /// Tokens that were guessed and fed behind the last one; how many depends on what steps took.
     pub guessed: u32,
     /// Of those, tokens that were right: generated tokens that took no step of their own.
-    pub guessed_right: u32,
+    pub right_guesses: u32,
 }
 
 impl Timings {

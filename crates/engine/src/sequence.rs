@@ -440,7 +440,7 @@ impl Sequence {
                 prompt: prompt_done - admitted,
                 predicted: now - prompt_done,
                 guessed: self.guessed.0,
-                guessed_right: self.guessed.1,
+                right_guesses: self.guessed.1,
             },
             seed: self.sampler.seed(),
         }

@@ -104,8 +104,8 @@ pub(super) fn report(answer: &Answer, finished: &Finished) -> Value {
             "total_tokens": usage.prompt + usage.completion,
             "prompt_tokens_details": {"cached_tokens": usage.cached},
             "completion_tokens_details": {
-                "accepted_prediction_tokens": timings.guessed_right,
-                "rejected_prediction_tokens": timings.guessed - timings.guessed_right,
+                "accepted_prediction_tokens": timings.right_guesses,
+                "rejected_prediction_tokens": timings.guessed - timings.right_guesses,
             },
             "removed_tokens": usage.removed,
         },

@@ -1,7 +1,7 @@
 //! The synchronisation primitives of the barrier and the pool.
 //!
-//! `crates/cpu/loom` compiles `barrier.rs`, `pool.rs` and `turns.rs` a second time with loom's primitives under
-//! the names of this module, and checks every interleaving of a few threads.
+//! `crates/cpu/loom` compiles `barrier.rs`, `pool.rs` and `turns.rs` a second time with loom's
+//! primitives under the names of this module, and checks every interleaving of a few threads.
 
 pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 pub(super) use std::sync::{Arc, Condvar, Mutex, MutexGuard};

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 use std::time::Duration;
 
+use minfer_graph::{KvSide, KvSpec};
+
 use super::Worker;
 use crate::kv::SequenceId;
 use crate::kv::session::{Cursor, SavedSequence, SessionError, places, sides};
@@ -72,21 +74,24 @@ impl Worker {
 
     /// Moves rows for a while after a step that took `step`.
     pub(super) fn move_rows_beside(&mut self, step: Duration) {
-        if !self.transfers.is_empty() {
-            self.contained(|worker| worker.move_rows(step / SHARE));
-        }
+        self.contained(|worker| worker.move_rows(step / SHARE));
     }
 
     /// Moves rows for about so long, one piece of each transfer at least. Returns whether something
     /// has moved: otherwise the other sides have to act first.
     pub(crate) fn move_rows(&mut self, time: Duration) -> bool {
+        if self.transfers.is_empty() {
+            return false;
+        }
         let end = (self.clock)() + time;
+        let spec = self.model.kv_spec().clone();
+        let sides = sides(&spec);
         let mut moved = false;
         loop {
             let mut moves = false;
             for _ in 0..self.transfers.len() {
                 let Some(mut transfer) = self.transfers.pop_front() else { break };
-                match self.move_piece(&mut transfer) {
+                match self.move_piece(&mut transfer, &spec, &sides) {
                     Progress::Ended(end) => self.end_transfer(transfer, end),
                     progress => {
                         moves |= matches!(progress, Progress::Moved);
@@ -103,9 +108,12 @@ impl Worker {
         }
     }
 
-    fn move_piece(&mut self, transfer: &mut Transfer) -> Progress {
-        let spec = self.model.kv_spec().clone();
-        let sides = sides(&spec);
+    fn move_piece(
+        &mut self,
+        transfer: &mut Transfer,
+        spec: &KvSpec,
+        sides: &[(usize, usize, KvSide)],
+    ) -> Progress {
         match transfer {
             Transfer::Out { sequences, cursor, chunk, rows } => {
                 let Some(&sequence) = sequences.front() else {
@@ -117,7 +125,7 @@ impl Worker {
                     return waits;
                 }
                 let places = places(&self.store, sequence);
-                let Some((piece, bytes)) = cursor.next(&spec, &sides, &places) else {
+                let Some((piece, bytes)) = cursor.next(spec, sides, &places) else {
                     (*cursor, _) = (Cursor::default(), sequences.pop_front());
                     self.store.drop_sequence(self.model.arena(), sequence);
                     return Progress::Moved;
@@ -132,7 +140,7 @@ impl Worker {
             Transfer::In { sequence, cursor, chunk, rows, .. } => {
                 let places = places(&self.store, *sequence);
                 let mut after = *cursor;
-                let Some((piece, bytes)) = after.next(&spec, &sides, &places) else {
+                let Some((piece, bytes)) = after.next(spec, sides, &places) else {
                     return Progress::Ended(Ok(()));
                 };
                 while chunk.len() < bytes {

@@ -12,7 +12,7 @@ pub(super) struct Totals {
     completion: u64,
     cached: u64,
     guessed: u64,
-    guessed_right: u64,
+    right_guesses: u64,
     timings: Option<Json>,
 }
 
@@ -21,7 +21,7 @@ impl Totals {
     pub(super) fn add(&mut self, choice: u32, n: u32, finish: &Finish) {
         self.completion += u64::from(finish.usage.completion);
         self.guessed += u64::from(finish.timings.guessed);
-        self.guessed_right += u64::from(finish.timings.guessed_right);
+        self.right_guesses += u64::from(finish.timings.right_guesses);
         if choice.is_multiple_of(n) {
             self.prompt += u64::from(finish.usage.prompt);
             self.cached += u64::from(finish.usage.reused);
@@ -38,8 +38,8 @@ impl Totals {
             "total_tokens": self.prompt + self.completion,
             "prompt_tokens_details": {"cached_tokens": self.cached},
             "completion_tokens_details": {
-                "accepted_prediction_tokens": self.guessed_right,
-                "rejected_prediction_tokens": self.guessed - self.guessed_right,
+                "accepted_prediction_tokens": self.right_guesses,
+                "rejected_prediction_tokens": self.guessed - self.right_guesses,
             },
         })
     }
